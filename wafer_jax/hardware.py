@@ -1,0 +1,266 @@
+"""Hardware specifications: one frozen dataclass, presets in YAML, one level of `extends`.
+
+A spec is static under jit, so every field is hashable. Cycles are the primary unit; seconds and
+joules are derived from ``clock_hz`` and ``power_watts``.
+"""
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass, field, fields, replace
+from functools import cache
+from importlib import resources
+from pathlib import Path
+from typing import Any, get_args, get_origin, get_type_hints
+
+import yaml
+
+from wafer_jax.errors import WaferError
+
+N, E, S, W, RAMP = range(5)
+"""Router directions; y grows south and x grows east."""
+OPPOSITE = (S, W, N, E, RAMP)
+STEP_YX = ((-1, 0), (0, 1), (1, 0), (0, -1))
+"""(dy, dx) of one hop in direction N, E, S, W."""
+DIRECTION_NAMES = ("N", "E", "S", "W", "RAMP")
+
+DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+WORD_BYTES = 4
+"""A wavelet and a word of SRAM: 32 bits, one float32 or two 16-bit elements."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class HardwareSpec:
+    """A mesh of PEs, each with a router, SRAM and a few threads.
+
+    Attributes:
+      name: Preset that the spec started from.
+      mesh: ``(Y, X)`` PEs in use; at most ``device_mesh``.
+      device_mesh: ``(Y, X)`` PEs that a program can occupy on the device.
+      clock_hz: Cycles per second.
+      hop_cycles: Latency of a link between neighbouring routers.
+      ramp_cycles: Latency of the RAMP between router and PE, each way (T_R in Luczynski et al.).
+      colors: Colours that a program may use.
+      router_depth: Words that a router holds per colour.
+      input_queue_depths: Words per input queue; its length is the number of input queues.
+      output_queue_depths: Words per output queue; its length is the number of output queues.
+      threads: Threads per PE.
+      sram_bytes: SRAM per PE.
+      reserved_bytes: Part of it that code and the vendor's runtime take.
+      stream_setup_cycles: Cycles between the start of a stream op and its first word.
+      vector_setup_cycles: Fixed cost of one vector instruction (issue, decode, completion).
+      simd_bytes: Bytes of elements that one vector instruction retires per vector_group_cycles.
+      vector_group_cycles: Cycles per such group of elements.
+      host_link_bytes_per_s: Bandwidth between host and device.
+      power_watts: Power of the whole device.
+    """
+
+    name: str
+    mesh: tuple[int, int]
+    device_mesh: tuple[int, int]
+    clock_hz: float
+    hop_cycles: int
+    ramp_cycles: int
+    colors: int
+    router_depth: int
+    input_queue_depths: tuple[int, ...]
+    output_queue_depths: tuple[int, ...]
+    threads: int
+    sram_bytes: int
+    reserved_bytes: int
+    stream_setup_cycles: int
+    vector_setup_cycles: float
+    simd_bytes: int
+    vector_group_cycles: float
+    host_link_bytes_per_s: float
+    power_watts: float
+    sources: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
+
+    def replace(self, **changes: Any) -> "HardwareSpec":
+        """Return a validated copy with the given fields changed: a what-if.
+
+        Raises:
+          WaferError: An unknown field or a value out of range.
+        """
+        unknown = set(changes) - {f.name for f in fields(self)}
+        if unknown:
+            raise WaferError(_unknown_keys(unknown, f"preset {self.name!r}"))
+        spec = replace(self, **{k: _coerce(k, v, self.name) for k, v in changes.items()})
+        spec.validate()
+        return spec
+
+    def validate(self) -> None:
+        """Raise ``WaferError`` if a field is out of range, naming it."""
+        for name, low, high in _RANGES:
+            for value in _flat(getattr(self, name)):
+                if not low <= value <= high:
+                    raise WaferError(f"{self.name}: {name} = {value} is not in {low} .. {high}")
+        (y, x), (dev_y, dev_x) = self.mesh, self.device_mesh
+        if y > dev_y or x > dev_x:
+            raise WaferError(
+                f"mesh {y}x{x} is larger than the device {self.name} ({dev_y}x{dev_x} PEs): "
+                f"choose a mesh of at most {dev_y} rows and {dev_x} columns"
+            )
+        if self.reserved_bytes >= self.sram_bytes:
+            raise WaferError(f"{self.name}: reserved_bytes must be below sram_bytes")
+
+    @property
+    def num_pes(self) -> int:
+        """PEs of the mesh in use."""
+        return self.mesh[0] * self.mesh[1]
+
+    @property
+    def data_bytes(self) -> int:
+        """SRAM per PE that tiles may use."""
+        return self.sram_bytes - self.reserved_bytes
+
+    @property
+    def hash(self) -> str:
+        """Ten hex digits that identify the resolved spec in results."""
+        values = {k: v for k, v in asdict(self).items() if k != "sources"}
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:10]
+
+    def seconds(self, cycles: float) -> float:
+        """Convert cycles to seconds at ``clock_hz``."""
+        return cycles / self.clock_hz
+
+    def vector_cycles(self, elements: int, dtype: str = "float32") -> float:
+        """Cycles of one vector instruction over ``elements`` contiguous elements.
+
+        ``vector_setup + group_cycles * ceil(elements / lanes)``: the model that the MeshGEMM
+        sweeps on the vendor's WSE-3 simulator give (6.4 + 2 ceil(n / 8) for 16-bit elements).
+        """
+        lanes = self.simd_bytes // DTYPE_BYTES[dtype]
+        return self.vector_setup_cycles + self.vector_group_cycles * -(-elements // lanes)
+
+
+_RANGES = (
+    ("mesh", 1, 1 << 14),
+    ("device_mesh", 1, 1 << 14),
+    ("clock_hz", 1.0, 1e12),
+    ("hop_cycles", 1, 16),
+    ("ramp_cycles", 1, 16),
+    ("colors", 1, 31),
+    ("router_depth", 1, 64),
+    ("input_queue_depths", 1, 64),
+    ("output_queue_depths", 1, 64),
+    ("threads", 1, 16),
+    ("sram_bytes", 64, 1 << 30),
+    ("reserved_bytes", 0, 1 << 30),
+    ("stream_setup_cycles", 0, 1 << 16),
+    ("vector_setup_cycles", 0.0, 1e6),
+    ("simd_bytes", 4, 1 << 12),
+    ("vector_group_cycles", 0.0, 1e6),
+    ("host_link_bytes_per_s", 1.0, 1e15),
+    ("power_watts", 0.0, 1e9),
+)
+
+
+def _flat(value: Any) -> tuple:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _unknown_keys(unknown: set[str], where: str) -> str:
+    known = sorted(f.name for f in fields(HardwareSpec) if f.name != "sources")
+    return f"{where}: unknown key {', '.join(sorted(unknown))}; known keys are {', '.join(known)}"
+
+
+def _coerce(key: str, value: Any, where: str) -> Any:
+    """Check ``value`` against the field's annotation; YAML ints may stand for floats."""
+    if key == "sources":
+        return value
+    kind = get_type_hints(HardwareSpec)[key]
+    try:
+        if get_origin(kind) is tuple:
+            length = len(get_args(kind)) if get_args(kind)[-1] is not Ellipsis else None
+            out = tuple(_number(int, v) for v in value)
+            if not out or (length and len(out) != length):
+                raise TypeError
+            return out
+        if kind is str:
+            if not isinstance(value, str):
+                raise TypeError
+            return value
+        return _number(kind, value)
+    except TypeError:
+        raise WaferError(f"{where}: {key} = {value!r} is not of type {kind}") from None
+
+
+def _number(kind: type, value: Any) -> Any:
+    if isinstance(value, bool) or not isinstance(value, int if kind is int else (int, float)):
+        raise TypeError
+    return kind(value)
+
+
+def configs_dir() -> Path:
+    """Folder of the shipped configurations, in a checkout or an installed wheel."""
+    installed = Path(str(resources.files("wafer_jax"))) / "configs"
+    return installed if installed.is_dir() else Path(__file__).parent.parent / "configs"
+
+
+def preset_names() -> tuple[str, ...]:
+    """Names that ``hardware`` accepts."""
+    return tuple(sorted(p.stem for p in (configs_dir() / "hardware").glob("*.yaml")))
+
+
+def hardware(preset: str = "wse2", mesh: tuple[int, int] | None = None) -> HardwareSpec:
+    """Load a preset, optionally restricted to a mesh of ``(Y, X)`` PEs.
+
+    Raises:
+      WaferError: Unknown preset, or a mesh larger than the device.
+    """
+    spec = _load_preset(preset)
+    return spec if mesh is None else spec.replace(mesh=tuple(mesh))
+
+
+@cache
+def _load_preset(preset: str) -> HardwareSpec:
+    if preset not in preset_names():
+        raise WaferError(f"unknown preset {preset!r}; known presets: {', '.join(preset_names())}")
+    return load_spec(configs_dir() / "hardware" / f"{preset}.yaml")
+
+
+def load_spec(path: str | Path) -> HardwareSpec:
+    """Read a spec from YAML: every key a field, each ``{value, source}`` or a bare value.
+
+    Raises:
+      WaferError: Unreadable file, unknown or missing key, wrong type, value out of range.
+    """
+    path = Path(path)
+    values, sources = _read_yaml(path, may_extend=True)
+    missing = {f.name for f in fields(HardwareSpec)} - {"sources", "mesh"} - set(values)
+    if missing:
+        raise WaferError(f"{path.name}: missing key {', '.join(sorted(missing))}")
+    values.setdefault("mesh", values["device_mesh"])
+    unknown = set(values) - {f.name for f in fields(HardwareSpec)}
+    if unknown:
+        raise WaferError(_unknown_keys(unknown, path.name))
+    spec = HardwareSpec(
+        **{k: _coerce(k, v, path.name) for k, v in values.items()},
+        sources=tuple(sorted(sources.items())),
+    )
+    spec.validate()
+    return spec
+
+
+def _read_yaml(path: Path, *, may_extend: bool) -> tuple[dict[str, Any], dict[str, str]]:
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise WaferError(f"cannot read {path}: {str(error).splitlines()[0]}") from None
+    if not isinstance(document, dict):
+        raise WaferError(f"{path.name}: expected a mapping of keys to values")
+    values: dict[str, Any] = {}
+    sources: dict[str, str] = {}
+    base = document.pop("extends", None)
+    if base is not None:
+        if not may_extend or not isinstance(base, str) or not base.isidentifier():
+            raise WaferError(f"{path.name}: 'extends' takes one preset that extends no other")
+        values, sources = _read_yaml(path.parent / f"{base}.yaml", may_extend=False)
+    for key, entry in document.items():
+        if isinstance(entry, dict):
+            if set(entry) - {"value", "source"} or "value" not in entry:
+                raise WaferError(f"{path.name}: {key} must be a value or {{value, source}}")
+            sources[key] = str(entry.get("source", ""))
+            entry = entry["value"]
+        values[key] = entry
+    return values, sources
