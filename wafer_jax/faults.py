@@ -1,0 +1,27 @@
+"""Faults as data: one bit per failure, per PE (docs/semantics.md, section 3)."""
+
+from enum import IntFlag
+
+
+class Fault(IntFlag):
+    """Bits of the per-PE fault mask."""
+
+    UNROUTED = 1
+    UNWRITTEN_READ = 2
+    KERNEL_RACE = 4
+    UNDELIVERED = 8
+    DEADLOCK = 16
+
+
+REMEDY = {
+    Fault.UNROUTED: "paint a route on: the neighbour must receive from this side, or deliver to the RAMP",
+    Fault.UNWRITTEN_READ: "load the tile, or order the read after the write (SIGNAL and WAIT)",
+    Fault.KERNEL_RACE: "let the other thread WAIT for the kernel, or give it a second buffer",
+    Fault.UNDELIVERED: "let some thread receive as many words as are sent on this colour",
+    Fault.DEADLOCK: "check that every receive has its send, and that no cycle of PEs waits for itself",
+}
+"""What to do about each fault, as a clause that follows its description."""
+
+
+class FaultError(RuntimeError):
+    """A run ended with faults; the message names PE, colour or event, cycle and remedy."""
