@@ -35,9 +35,14 @@ def check_tensors(
         where: the file or folder, for the error.
 
     Raises:
-        WaferError: a parameter is missing, a tensor belongs to none, or a shape is wrong.
+        WaferError: a parameter is missing or given twice, a tensor belongs to none, or a shape
+            is wrong.
     """
-    shapes = dict(found)
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, shape in found:
+        if name in shapes:
+            raise WaferError(f"{where}: tensor {name!r} is given twice")
+        shapes[name] = shape
     expected = parameter_shapes(config)
     if missing := [name for name in expected if name not in shapes]:
         hint = ""

