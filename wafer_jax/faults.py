@@ -14,11 +14,11 @@ class Fault(IntFlag):
 
 
 REMEDY = {
-    Fault.UNROUTED: "paint a route on: the neighbour must receive from this side, or deliver to the RAMP",
+    Fault.UNROUTED: "let the neighbour receive from this side, or deliver to the RAMP",
     Fault.UNWRITTEN_READ: "load the tile, or order the read after the write (SIGNAL and WAIT)",
     Fault.KERNEL_RACE: "let the other thread WAIT for the kernel, or give it a second buffer",
     Fault.UNDELIVERED: "let some thread receive as many words as are sent on this colour",
-    Fault.DEADLOCK: "check that every receive has its send, and that no cycle of PEs waits for itself",
+    Fault.DEADLOCK: "give every receive its send, and break the cycle of PEs that wait for each other",
 }
 """What to do about each fault, as a clause that follows its description."""
 
