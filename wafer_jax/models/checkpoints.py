@@ -96,7 +96,8 @@ def _smollm2_path() -> Path:
     path = Path(str(distribution.locate_file(_SMOLLM2_FILE)))
     if not path.is_file():
         raise WaferError(
-            f"{_SMOLLM2_PACKAGE} {distribution.version} is installed without {_SMOLLM2_FILE}; {hint}"
+            f"{_SMOLLM2_PACKAGE} {distribution.version} is installed but lacks {_SMOLLM2_FILE}; "
+            f"{hint}"
         )
     return path
 

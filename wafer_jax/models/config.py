@@ -232,8 +232,8 @@ _IGNORED = frozenset(
     """_attn_implementation _attn_implementation_autoset _name_or_path attention_dropout
     bad_words_ids begin_suppress_tokens cross_attention_hidden_size decoder_start_token_id
     diversity_penalty do_sample dtype early_stopping encoder_no_repeat_ngram_size
-    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id id2label
-    initializer_range is_llama_config label2id length_penalty max_length min_length
+    exponential_decay_length_penalty finetuning_task forced_bos_token_id forced_eos_token_id
+    id2label initializer_range is_llama_config label2id length_penalty max_length min_length
     no_repeat_ngram_size num_beam_groups num_beams num_return_sequences output_attentions
     output_hidden_states output_scores pad_token_id prefix pretraining_tp problem_type
     remove_invalid_values repetition_penalty return_dict return_dict_in_generate sep_token_id

@@ -79,7 +79,7 @@ class GGUFFile:
             self._data = np.memmap(self.path, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:
             raise WaferError(f"{self.path}: cannot be read ({error})") from None
-        cursor = _Cursor(memoryview(self._data), str(self.path))
+        cursor = _Cursor(self._data.data, str(self.path))
         if cursor.take(4) != b"GGUF":
             raise WaferError(f"{self.path}: not a GGUF file (it does not start with 'GGUF')")
         version = cursor.scalar("I")
@@ -217,7 +217,7 @@ def _place(headers: list[TensorInfo], start: int, cursor: _Cursor) -> dict[str, 
         end = info.offset + info.num_bytes
         if end > len(cursor.data):
             raise WaferError(
-                f"{cursor.where}: tensor {info.name} ends at byte {end} of {len(cursor.data)}: "
+                f"{cursor.where}: tensor {info.name!r} ends at byte {end} of {len(cursor.data)}: "
                 "the file is truncated or damaged; download it again"
             )
         placed[info.name] = info
@@ -264,7 +264,7 @@ def read_config(file: GGUFFile) -> LlamaConfig:
         raise WaferError(f"{where}: architecture {architecture!r} is not supported (only 'llama')")
     llama = {k.removeprefix("llama."): v for k, v in meta.items() if k.startswith("llama.")}
     if unknown := sorted(set(llama) - _HANDLED_KEYS):
-        raise WaferError(f"{where}: unsupported metadata: {', '.join(unknown)[:200]}")
+        raise WaferError(f"{where}: unsupported metadata: {', '.join(map(repr, unknown))[:200]}")
     embedding = file.tensors.get("token_embd.weight")
     vocab = llama.get("vocab_size", embedding.shape[0] if embedding else None)
     # The same validation as for config.json: names, types and ranges are checked in one place.
@@ -301,16 +301,19 @@ def read_config(file: GGUFFile) -> LlamaConfig:
 def _llama3_rope(file: GGUFFile, config: LlamaConfig) -> RopeConfig:
     """Recover Llama 3.1's scaling: GGUF stores its quotients per frequency, not its parameters."""
     divisors = file.read("rope_freqs.weight")
+    foreign = WaferError(
+        f"{file.path}: tensor rope_freqs.weight is not Llama 3.1's RoPE scaling, "
+        "the only one supported"
+    )
+    if divisors.shape != (config.head_dim // 2,) or divisors.min() < 1:
+        raise foreign
     # Every published model with this scaling uses 1, 4 and 8192; only the factor varies.
     scaling = Llama3Scaling(float(divisors.max()), 1.0, 4.0, 8192)
     rope = replace(config.rope, scaling=scaling)
     wanted = RopeConfig(rope.theta).inverse_frequencies(config.head_dim)
     wanted = wanted / rope.inverse_frequencies(config.head_dim)
-    if divisors.shape != wanted.shape or not np.allclose(divisors, wanted, rtol=1e-3):
-        raise WaferError(
-            f"{file.path}: tensor rope_freqs.weight is not Llama 3.1's RoPE scaling, "
-            "the only one supported"
-        )
+    if not np.allclose(divisors, wanted, rtol=1e-3):
+        raise foreign
     return rope
 
 

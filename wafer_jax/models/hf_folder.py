@@ -129,7 +129,8 @@ def _locate_shards(folder: Path) -> dict[str, SafetensorsFile]:
         # A plain name only: an index must not lead out of its folder.
         if not name.endswith(".safetensors") or Path(name).name != name or "\\" in name:
             raise WaferError(
-                f"{folder / _INDEX}: {name[:80]!r} is not the name of a .safetensors file in this folder"
+                f"{folder / _INDEX}: {name[:80]!r} is not the plain name of a "
+                ".safetensors file in the same folder"
             )
     homes: dict[str, SafetensorsFile] = {}
     for shard in sorted(set(weight_map.values())):

@@ -56,7 +56,10 @@ def fetch(repo_id: str) -> Path:
     try:
         return Path(snapshot_download(repo_id, allow_patterns=_FILES))
     except GatedRepoError:
-        why = "access to it is restricted; accept its terms on huggingface.co and log in with 'hf auth login'"
+        why = (
+            "access to it is restricted; accept its terms on huggingface.co and log in "
+            "with 'hf auth login'"
+        )
     except (RepositoryNotFoundError, HFValidationError):
         why = "the hub knows no such model, or it is private"
     except LocalEntryNotFoundError:
@@ -65,6 +68,6 @@ def fetch(repo_id: str) -> Path:
             "a folder or a .gguf file"
         )
     except (HfHubHTTPError, OSError) as error:
-        first_line = str(error).strip().split("\n")[0][:120]
-        why = f"the download failed ({type(error).__name__}: {first_line}); try again, or give a folder"
+        reason = f"{type(error).__name__}: {str(error).strip()}".split("\n")[0][:120]
+        why = f"the download failed ({reason}); try again, or give a folder"
     raise WaferError(f"{repo_id}: {why}")

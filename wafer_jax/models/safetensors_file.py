@@ -94,8 +94,8 @@ class SafetensorsFile:
         info = self.tensors[name]
         if info.dtype not in _FLOATS:
             raise WaferError(
-                f"{self.path}: tensor {name} is stored as {info.dtype}; only F64, F32, F16 and BF16 "
-                "are supported"
+                f"{self.path}: tensor {name} is stored as {info.dtype!r}; only F64, F32, F16 and "
+                "BF16 are supported"
             )
         try:
             with self.path.open("rb") as stream:

@@ -130,11 +130,10 @@ def from_gguf(metadata: Mapping[str, Any], *, where: str) -> Tokenizer | None:
     Raises:
         WaferError: its tables are inconsistent.
     """
-    get = {
-        k.removeprefix("tokenizer.ggml."): v
-        for k, v in metadata.items()
-        if k.startswith("tokenizer.ggml.")
-    }.get
+
+    def get(name: str) -> Any:
+        return metadata.get("tokenizer.ggml." + name)
+
     words = _pre_tokenizer(get("pre"))
     if get("model") != "gpt2" or words is None:
         return None
@@ -152,7 +151,10 @@ def from_gguf(metadata: Mapping[str, Any], *, where: str) -> Tokenizer | None:
             )
         )
     except Exception as error:  # the Rust library raises plain Exception
-        raise WaferError(f"{where}: the tokenizer's tables are damaged ({error})") from None
+        reason = str(error).split("\n")[0][:120]
+        raise WaferError(f"{where}: the tokenizer's tables are damaged ({reason})") from None
+    if backend.get_vocab_size() != len(tokens):
+        raise WaferError(f"{where}: the tokenizer lists a token twice")
     backend.pre_tokenizer = words
     backend.decoder = decoders.ByteLevel()
     control, user_defined = 3, 4  # gguf.TokenType
@@ -164,12 +166,10 @@ def from_gguf(metadata: Mapping[str, Any], *, where: str) -> Tokenizer | None:
         ]
     )
     special = {}
-    for name in ("bos", "eos", "unknown", "padding"):
-        token_id = get(f"{name}_token_id")
-        if type(token_id) is int and token_id < len(tokens):
-            special[{"unknown": "unk", "padding": "pad"}.get(name, name) + "_token"] = tokens[
-                token_id
-            ]
+    for name, key in (("bos", "bos"), ("eos", "eos"), ("unk", "unknown"), ("pad", "padding")):
+        token_id = get(f"{key}_token_id")
+        if type(token_id) is int and 0 <= token_id < len(tokens):
+            special[f"{name}_token"] = tokens[token_id]
     prefix = [get("bos_token_id")] if get("add_bos_token") and "bos_token" in special else []
     template = metadata.get("tokenizer.chat_template")
     return Tokenizer(
@@ -199,7 +199,8 @@ def from_folder(folder: Path) -> Tokenizer | None:
     try:
         backend = tokenizers.Tokenizer.from_file(str(path))
     except Exception as error:  # the Rust library raises plain Exception
-        raise WaferError(f"{path}: not a tokenizer ({str(error)[:120]})") from None
+        reason = str(error).split("\n")[0][:120]
+        raise WaferError(f"{path}: not a tokenizer ({reason})") from None
     settings: Any = {}
     if (folder / "tokenizer_config.json").is_file():
         settings = read_json(folder / "tokenizer_config.json")

@@ -1,4 +1,4 @@
-"""The rules that every source of weights obeys: each parameter set once, each tensor accounted for."""
+"""The rules for every source of weights: each parameter set once, each tensor accounted for."""
 
 import re
 from collections.abc import Iterable
