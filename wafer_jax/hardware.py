@@ -138,7 +138,7 @@ _RANGES = (
     ("device_mesh", 1, 1 << 14),
     ("clock_hz", 1.0, 1e12),
     ("hop_cycles", 1, 16),
-    ("ramp_cycles", 1, 16),
+    ("ramp_cycles", 1, 15),
     ("colors", 1, 31),
     ("router_depth", 1, 64),
     ("input_queue_depths", 1, 64),

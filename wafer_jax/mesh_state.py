@@ -1,0 +1,323 @@
+"""The state of a wafer as one pytree, and its views.
+
+Axes: C colours, D delivered colours, T threads, S semaphores, L loop levels, n lanes (see
+lowering.py), Y rows, X columns.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wafer_jax.errors import WaferError
+from wafer_jax.hardware import DTYPE_BYTES
+from wafer_jax.lowering import Code, StepSpec, from_lanes, lower, to_lanes
+from wafer_jax.program import Program, Tile, event_words
+
+POISON = 0x7FBD7FBD
+"""Unwritten SRAM: a NaN as one float32 and as two float16 or bfloat16."""
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class WaferState:
+    """Everything that changes in a run. Fields that a program does not need are None or empty.
+
+    Attributes:
+      now: [] int32, the cycle about to happen.
+      stuck: [] bool, nothing can happen any more.
+      router: C arrays [n], packed router FIFOs.
+      input: D arrays [n], packed input queues.
+      color_pointer: [n] int16, arbitration pointer.
+      thread_pointer: [n] int16, issue slot pointer.
+      pc: T arrays [n] int32, event index.
+      left: T arrays [n] int32, issues still to do of the event.
+      ready_at: T arrays [n] int32, first cycle in which the event may issue.
+      need_in: T arrays [n], colours and semaphores that the event pops.
+      need_out: T arrays [n], colours and semaphores that the event pushes.
+      semaphores: S arrays [n] int32.
+      loop_counters: L tuples of T arrays [n] int32.
+      sent: arrays [n] int32 per sending colour, words of finished events.
+      received: D arrays [n] int32, words of finished events.
+      compute_cycles: [n] int32, cycles of kernels started.
+      fault: [n] int32, bits of `Fault`.
+      fault_cycle: [n] int32, cycle of the first fault, or -1.
+      fault_where: [n] int32, its colour, or thread << 16 | event.
+      memory: Present when values are.
+    """
+
+    now: jax.Array
+    stuck: jax.Array
+    router: tuple[jax.Array, ...]
+    input: tuple[jax.Array, ...]
+    color_pointer: jax.Array | None
+    thread_pointer: jax.Array | None
+    pc: tuple[jax.Array, ...]
+    left: tuple[jax.Array, ...]
+    ready_at: tuple[jax.Array, ...]
+    need_in: tuple[jax.Array, ...]
+    need_out: tuple[jax.Array, ...]
+    semaphores: tuple[jax.Array, ...]
+    loop_counters: tuple[tuple[jax.Array, ...], ...]
+    sent: tuple[jax.Array, ...]
+    received: tuple[jax.Array, ...]
+    compute_cycles: jax.Array | None
+    fault: jax.Array
+    fault_cycle: jax.Array
+    fault_where: jax.Array
+    memory: "MemoryState | None"
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, kw_only=True)
+class MemoryState:
+    """SRAM, payloads in flight, and each thread's place in them.
+
+    Attributes:
+      sram: [words * n] uint32, word-major.
+      log: [log words + n] uint32, payloads of sent words; the last n take what is not sent.
+      address: T arrays [n] int32, word that the event touches next.
+      stride: T arrays [n] int32.
+      mode: T arrays [n] int32, reads / writes / combine.
+      read_at: T arrays [n] int32, place in the log of the next word to pop.
+      read_mask: T arrays [n] int32, size of that ring less one.
+      write_at: T arrays [n] int32, place in the log of the next word to push.
+      write_mask: T arrays [n] int32.
+      running: [n] int32 per kernel thread, the kernel instance.
+      running_until: [n] int32 per kernel thread, its completion.
+    """
+
+    sram: jax.Array
+    log: jax.Array
+    address: tuple[jax.Array, ...]
+    stride: tuple[jax.Array, ...]
+    mode: tuple[jax.Array, ...]
+    read_at: tuple[jax.Array, ...]
+    read_mask: tuple[jax.Array, ...]
+    write_at: tuple[jax.Array, ...]
+    write_mask: tuple[jax.Array, ...]
+    running: tuple[jax.Array, ...]
+    running_until: tuple[jax.Array, ...]
+
+
+def initial_state(
+    program: Program, spec: StepSpec, code: Code, tiles: dict[str, np.ndarray] | None = None
+) -> WaferState:
+    """State before cycle 0, the given tiles loaded.
+
+    Args:
+      program: The program that ``spec`` and ``code`` were lowered from.
+      spec: Static part.
+      code: Arrays.
+      tiles: Per tile name [*shape, Y, X]; PEs whose role lacks the tile ignore it.
+
+    Raises:
+      WaferError: A tile that no role has, or of another shape.
+    """
+    n, threads = spec.lanes, range(spec.threads)
+    start = [code.role + t * spec.events for t in threads]
+
+    def field(name: str, dtype=jnp.int32) -> tuple[jax.Array, ...]:
+        return tuple(code.table[name][at].astype(dtype) for at in start)
+
+    def zeros(count: int, dtype=jnp.int32) -> tuple[jax.Array, ...]:
+        return tuple(jnp.zeros(n, dtype) for _ in range(count))
+
+    return WaferState(
+        now=jnp.int32(0),
+        stuck=jnp.bool_(False),
+        router=zeros(spec.colors, spec.fifo.dtype),
+        input=zeros(len(spec.delivered), spec.fifo.dtype),
+        color_pointer=zeros(1, jnp.int16)[0] if spec.arbitrates else None,
+        thread_pointer=zeros(1, jnp.int16)[0] if spec.threads > 1 else None,
+        pc=zeros(spec.threads),
+        left=field("words"),
+        ready_at=field("setup"),
+        need_in=field("need_in", spec.mask_dtype),
+        need_out=field("need_out", spec.mask_dtype),
+        semaphores=zeros(spec.semaphores),
+        loop_counters=tuple(zeros(spec.threads) for _ in range(spec.levels)),
+        sent=zeros(len(spec.sending)),
+        received=zeros(len(spec.delivered)),
+        compute_cycles=zeros(1)[0] if spec.computes else None,
+        fault=zeros(1)[0],
+        fault_cycle=jnp.full(n, -1, jnp.int32),
+        fault_where=zeros(1)[0],
+        memory=_initial_memory(program, spec, code, start, tiles or {}) if spec.values else None,
+    )
+
+
+def _initial_memory(
+    program: Program, spec: StepSpec, code: Code, start: list, tiles: dict[str, np.ndarray]
+) -> MemoryState:
+    assert code.ring_in is not None
+    assert code.ring_out is not None
+    n = spec.lanes
+    lane = jnp.arange(n)
+
+    def field(name: str) -> list[jax.Array]:
+        return [code.table[name][at] for at in start]
+
+    def ring(rings: jax.Array, colors: list[jax.Array], part: int) -> tuple[jax.Array, ...]:
+        if not spec.colors:
+            return tuple(jnp.zeros(n, jnp.int32) for _ in colors)
+        return tuple(rings[part].reshape(-1)[c * n + lane] for c in colors)
+
+    zeros = tuple(jnp.zeros(n, jnp.int32) for _ in spec.kernel_threads)
+    return MemoryState(
+        sram=jnp.asarray(pack(program, tiles).reshape(-1)),
+        log=jnp.zeros(spec.log_words + n, jnp.uint32),
+        address=tuple(field("offset")),
+        stride=tuple(field("stride")),
+        mode=tuple(field("mode")),
+        read_at=ring(code.ring_in, field("color_in"), 0),
+        read_mask=ring(code.ring_in, field("color_in"), 1),
+        write_at=ring(code.ring_out, field("color_out"), 0),
+        write_mask=ring(code.ring_out, field("color_out"), 1),
+        running=zeros,
+        running_until=zeros,
+    )
+
+
+def pack(program: Program, tiles: dict[str, np.ndarray]) -> np.ndarray:
+    """Tiles [*shape, Y, X] by name to the fabric's SRAM, [words, n] uint32; the rest is poison.
+
+    Raises:
+      WaferError: A tile that no role has, or of another shape.
+    """
+    height, width = program.hw.mesh
+    sram = np.full((max(program.sram_words, 1), height, width), POISON, np.uint32)
+    for name, value in tiles.items():
+        owners = [(r, m) for r, m in _owners(program) if name in r.tiles]
+        if not owners:
+            raise WaferError(f"{program.name}: no role has a tile {name!r}")
+        for role, mask in owners:
+            tile = role.tiles[name]
+            expected = (*tile.shape, height, width)
+            if np.shape(value) != expected:
+                raise WaferError(
+                    f"{program.name}: tile {name!r} has shape {np.shape(value)}, not {expected}"
+                )
+            block = sram[tile.offset : tile.offset + tile.words]
+            np.copyto(block, _to_words(np.asarray(value), tile), where=mask)
+    return to_lanes(sram, fill=POISON)
+
+
+def unpack(program: Program, sram: np.ndarray, name: str) -> np.ndarray:
+    """One tile from SRAM [words, Y, X] uint32 as [*shape, Y, X]; NaN where a role lacks it."""
+    out: np.ndarray | None = None
+    for role, mask in _owners(program):
+        if name not in role.tiles:
+            continue
+        tile = role.tiles[name]
+        value = _from_words(sram[tile.offset : tile.offset + tile.words], tile)
+        if out is None:
+            out = np.full(value.shape, np.nan, value.dtype)
+        np.copyto(out, value, where=mask)
+    if out is None:
+        raise WaferError(f"{program.name}: no role has a tile {name!r}")
+    return out
+
+
+def _owners(program: Program):
+    return zip(program.roles, program.role_masks, strict=True)
+
+
+def _to_words(value: np.ndarray, tile: Tile) -> np.ndarray:
+    """[*shape, Y, X] to [words, Y, X] uint32; the second 16-bit element in the high half."""
+    flat = value.reshape(tile.size, *value.shape[-2:]).astype(jnp.dtype(tile.dtype))
+    if DTYPE_BYTES[tile.dtype] == 4:
+        return flat.view(np.uint32)
+    halves = np.zeros((2 * tile.words, *flat.shape[1:]), np.uint32)
+    halves[: tile.size] = flat.view(np.uint16)
+    return halves[0::2] | halves[1::2] << np.uint32(16)
+
+
+def _from_words(words: np.ndarray, tile: Tile) -> np.ndarray:
+    shape = (*tile.shape, *words.shape[1:])
+    if DTYPE_BYTES[tile.dtype] == 4:
+        return words.view(np.float32).reshape(shape)
+    halves = np.stack([words & 0xFFFF, words >> 16], axis=1).astype(np.uint16)
+    flat = halves.reshape(2 * tile.words, *words.shape[1:])[: tile.size]
+    return flat.view(jnp.dtype(tile.dtype)).reshape(shape)
+
+
+def snapshot(program: Program, state: WaferState) -> dict[str, np.ndarray | int]:
+    """The state as plain arrays over [Y, X], in the terms of docs/semantics.md.
+
+    Counts of ready words are those of cycle ``now`` after its delay lines advanced.
+    """
+    spec, _ = lower(program, values=False)
+    fifo, mesh = spec.fifo, program.hw.mesh
+
+    def grid(planes, count: int | None = None, dtype=np.int64) -> np.ndarray:
+        if not planes:
+            return np.zeros((count or 0, *mesh), dtype)
+        return from_lanes(np.stack([np.asarray(p) for p in planes]), mesh).astype(dtype)
+
+    def counts(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        count = (1 << fifo.count_bits) - 1
+        due = planes >> fifo.line_shift & 1
+        return (planes & count) + due, planes >> fifo.count_bits & count
+
+    def spread(planes, colors: tuple[int, ...]) -> np.ndarray:
+        out = np.zeros((spec.colors, *mesh), np.int64)
+        if colors:
+            out[list(colors)] = grid(planes)
+        return out
+
+    router_ready, router_total = counts(grid(state.router))
+    input_ready, input_total = counts(spread(state.input, spec.delivered))
+    pc, left = grid(state.pc), grid(state.left)
+    sent, received = spread(state.sent, spec.sending), spread(state.received, spec.delivered)
+    _add_current_events(program, pc, left, sent, received)
+    halted = (grid(state.need_in) & spec.halt_bit) != 0
+    zero = np.zeros(mesh, np.int64)
+    out = {
+        "now": int(state.now),
+        "router_ready": router_ready,
+        "router_total": router_total,
+        "input_ready": input_ready,
+        "input_total": input_total,
+        "color_pointer": grid([state.color_pointer])[0] if spec.arbitrates else zero,
+        "thread_pointer": grid([state.thread_pointer])[0] if spec.threads > 1 else zero,
+        "pc": pc,
+        "left": left,
+        "ready_at": grid(state.ready_at),
+        "halted": halted,
+        "semaphores": grid(state.semaphores, spec.semaphores),
+        "loop_counters": np.array([grid(c) for c in state.loop_counters]).reshape(
+            spec.levels, spec.threads, *mesh
+        ),
+        "sent": sent,
+        "received": received,
+        "faults": grid([state.fault])[0],
+        "fault_cycle": grid([state.fault_cycle])[0],
+    }
+    if state.memory is not None:
+        out["sram"] = sram_grid(program, state)
+    return out
+
+
+def sram_grid(program: Program, state: WaferState) -> np.ndarray:
+    """SRAM as [words, Y, X] uint32."""
+    assert state.memory is not None
+    words = max(program.sram_words, 1)
+    return from_lanes(np.asarray(state.memory.sram).reshape(words, -1), program.hw.mesh)
+
+
+def _add_current_events(
+    program: Program, pc: np.ndarray, left: np.ndarray, sent: np.ndarray, received: np.ndarray
+) -> None:
+    """Add the words that each thread's unfinished stream event has moved so far."""
+    from wafer_jax.program import receive_color, send_color
+
+    for role, mask in _owners(program):
+        for t, events in enumerate(role.threads):
+            for e, event in enumerate(events):
+                here = mask & (pc[t] == e)
+                moved = np.where(here, event_words(event) - left[t], 0)
+                for counts, color in ((sent, send_color(event)), (received, receive_color(event))):
+                    if color is not None:
+                        counts[program.colors.index(color)] += moved

@@ -1,0 +1,36 @@
+"""Operations on packed FIFO words (`FifoFormat`), element by element over planes."""
+
+import jax
+
+from wafer_jax.lowering import FifoFormat
+
+
+def tick(fifo: FifoFormat, q: jax.Array) -> jax.Array:
+    """Advance the delay line by a cycle; its lowest bit becomes a ready word."""
+    low = q & ((1 << fifo.line_shift) - 1)
+    return low + (q >> fifo.line_shift & 1) + (q >> (fifo.line_shift + 1) << fifo.line_shift)
+
+
+def ready(fifo: FifoFormat, q: jax.Array) -> jax.Array:
+    """Words that may leave."""
+    return q & ((1 << fifo.count_bits) - 1)
+
+
+def total(fifo: FifoFormat, q: jax.Array) -> jax.Array:
+    """Words in all, the latency pipeline included."""
+    return q >> fifo.count_bits & ((1 << fifo.count_bits) - 1)
+
+
+def push(fifo: FifoFormat, q: jax.Array, words: jax.Array, latency_cycles: int) -> jax.Array:
+    """Add ``words`` (0 or 1), ready in ``latency_cycles`` cycles."""
+    return q + words * ((1 << fifo.count_bits) + (1 << (fifo.line_shift + latency_cycles - 1)))
+
+
+def pop(fifo: FifoFormat, q: jax.Array, words: jax.Array) -> jax.Array:
+    """Remove ``words`` (0 or 1) ready words."""
+    return q - words * (1 + (1 << fifo.count_bits))
+
+
+def pending(fifo: FifoFormat, q: jax.Array) -> jax.Array:
+    """Whether words are in the latency pipeline."""
+    return q >> fifo.line_shift != 0

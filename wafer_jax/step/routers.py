@@ -1,0 +1,148 @@
+"""Phase (b) and (c) of the routers (docs/semantics.md, section 2.1).
+
+All planes are flat over the lanes [n]; a neighbour is a constant offset in a plane padded by a
+row of inert lanes on either side.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from wafer_jax.hardware import OPPOSITE, RAMP
+from wafer_jax.lowering import Code, StepSpec
+from wafer_jax.step import fifo as f
+from wafer_jax.step.reduce import any_lane
+
+# XLA fuses unrolled colours and ports exponentially unless the phases are kept apart.
+barrier = lax.optimization_barrier
+
+
+@dataclass(frozen=True)
+class Moves:
+    """What the routers decided in a cycle, per colour.
+
+    Attributes:
+      taken: C arrays [n] uint8, the transmit set that the head leaves through, 0 if it stays.
+      arriving: C arrays [n] uint8, 1 where a word arrives over a link.
+      pointer: [n] int16, the next arbitration pointer, or None.
+    """
+
+    taken: list[jax.Array]
+    arriving: list[jax.Array]
+    pointer: jax.Array | None
+
+
+def decide(
+    spec: StepSpec,
+    code: Code,
+    router: list[jax.Array],
+    inputs: dict[int, jax.Array],
+    pointer: jax.Array | None,
+) -> Moves:
+    """Choose the heads that leave, on the snapshot after the delay lines advanced."""
+    accepts = barrier([_accepting_side(spec, code.routes[c], router[c]) for c in _all(spec)])
+    accepts = [_with_guards(spec, a) for a in accepts]
+    wants = [_eligible(spec, code.routes[c], router[c], inputs.get(c), accepts[c], c)
+             for c in _all(spec)]  # fmt: skip
+    wants = barrier(wants)
+    if spec.arbitrates:
+        contested = any_lane(spec, _overlap(wants))
+        wants, pointer = lax.cond(
+            contested, lambda w, p: _arbitrate(spec, w, p), lambda w, p: (w, p), wants, pointer
+        )
+        wants, pointer = barrier((wants, pointer))
+    guarded = barrier([_with_guards(spec, w) for w in wants])
+    return Moves(wants, [_arriving(spec, guarded[c], c) for c in _all(spec)], pointer)
+
+
+def unrouted_heads(spec: StepSpec, code: Code, router: list[jax.Array]) -> list[jax.Array]:
+    """Per colour [n] bool: a ready head that has no way on."""
+    assert code.unrouted is not None
+    return [(f.ready(spec.fifo, router[c]) > 0) & code.unrouted[c] for c in _all(spec)]
+
+
+def _all(spec: StepSpec) -> range:
+    return range(spec.colors)
+
+
+def _offset(spec: StepSpec, direction: int) -> int:
+    return (-spec.row, 1, spec.row, -1)[direction]
+
+
+def _with_guards(spec: StepSpec, plane: jax.Array) -> jax.Array:
+    guard = jnp.zeros(spec.row, plane.dtype)
+    return jnp.concatenate([guard, plane, guard])
+
+
+def _shifted(spec: StepSpec, guarded: jax.Array, direction: int) -> jax.Array:
+    """[n]: for each lane the value at its neighbour in a direction."""
+    start = spec.row + _offset(spec, direction)
+    return lax.slice_in_dim(guarded, start, start + spec.lanes)
+
+
+def _accepting_side(spec: StepSpec, routes: jax.Array, router: jax.Array) -> jax.Array:
+    """1 + the direction from which the router FIFO accepts a word now, or 0."""
+    fifo = spec.fifo
+    capacity = routes >> 8 & ((1 << fifo.count_bits) - 1)
+    side = routes >> 5 & 7
+    return jnp.where(f.total(fifo, router) < capacity, side, 0).astype(jnp.uint8)
+
+
+def _eligible(
+    spec: StepSpec,
+    routes: jax.Array,
+    router: jax.Array,
+    inputs: jax.Array | None,
+    accepts: jax.Array,
+    color: int,
+) -> jax.Array:
+    """[n] uint8: the transmit set where the head is ready and all targets accept it, else 0."""
+    fifo = spec.fifo
+    ok = f.ready(fifo, router) > 0
+    for d in spec.links[color]:
+        if d == RAMP:
+            assert inputs is not None
+            free = f.total(fifo, inputs) < (routes >> (8 + fifo.count_bits))
+        else:
+            free = _shifted(spec, accepts, d) == OPPOSITE[d] + 1
+        ok &= (routes >> d & 1 == 0) | free
+    return jnp.where(ok, routes & 31, 0).astype(jnp.uint8)
+
+
+def _overlap(wants: list[jax.Array]) -> jax.Array:
+    """[n] bool: two eligible colours want the same link."""
+    taken, overlap = wants[0], jnp.zeros_like(wants[0])
+    for want in wants[1:]:
+        overlap |= taken & want
+        taken |= want
+    return overlap != 0
+
+
+def _arbitrate(
+    spec: StepSpec, wants: list[jax.Array], pointer: jax.Array
+) -> tuple[list[jax.Array], jax.Array]:
+    """Grant links in cyclic order from the pointer, which moves to the first loser."""
+    taken = jnp.zeros_like(wants[0])
+    loser = jnp.full_like(pointer, -1)
+    won = [jnp.zeros_like(w) for w in wants]
+    for wrapped in (False, True):
+        for c in _all(spec):
+            turn = (pointer > c) if wrapped else (pointer <= c)
+            want = jnp.where(turn, wants[c], 0)
+            blocked = (want & taken) != 0
+            grant = jnp.where(blocked, 0, want)
+            taken |= grant
+            won[c] |= grant
+            loser = jnp.where(blocked & (loser < 0), jnp.int16(c), loser)
+    return won, jnp.where(loser >= 0, loser, pointer)
+
+
+def _arriving(spec: StepSpec, taken: jax.Array, color: int) -> jax.Array:
+    """[n] uint8: 1 where a neighbour's head arrives. It left because this side listens to it."""
+    out = jnp.zeros(spec.lanes, jnp.uint8)
+    for d in spec.links[color]:
+        if d != RAMP:
+            out |= _shifted(spec, taken, OPPOSITE[d]) >> d & 1
+    return out
