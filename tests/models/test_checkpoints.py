@@ -7,8 +7,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 import tokenizers
-from models.tiny_llama import LLAMA3, TINY, random_weights, write_folder, write_gguf
 
+from models.tiny_llama import LLAMA3, TINY, random_weights, write_folder, write_gguf
 from wafer_jax.errors import WaferError
 from wafer_jax.models import checkpoints, hub
 from wafer_jax.models.config import LlamaConfig, parameter_shapes
@@ -95,7 +95,7 @@ def test_gguf_llama3_scaling_is_recovered(tmp_path):
     for other in (quotients[::-1], quotients[:-1], quotients * 0):
         extra = {"rope_freqs.weight": np.ascontiguousarray(other, np.float32)}
         path = write_gguf(tmp_path / "t.gguf", plain, random_weights(plain), extra=extra)
-        with pytest.raises(WaferError, match="not Llama 3.1's RoPE scaling"):
+        with pytest.raises(WaferError, match=r"not Llama 3\.1's RoPE scaling"):
             checkpoints.load(path)
 
 

@@ -7,8 +7,8 @@ import math
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from models.tiny_llama import LLAMA3, TINY
 
+from models.tiny_llama import LLAMA3, TINY
 from wafer_jax.errors import WaferError
 from wafer_jax.models.config import Llama3Scaling, LlamaConfig, RopeConfig, parameter_shapes
 
@@ -174,8 +174,7 @@ json_values = st.recursive(
 def test_hostile_values_never_raise_anything_else(change):
     try:
         config = LlamaConfig.from_hf({**TINY, **change})
-    except WaferError as error:
-        assert "\n" not in str(error)
-    else:
-        json.dumps(dataclasses.asdict(config), allow_nan=False)
-        assert config.num_heads % config.num_kv_heads == 0
+    except WaferError:
+        return
+    json.dumps(dataclasses.asdict(config), allow_nan=False)
+    assert config.num_heads % config.num_kv_heads == 0

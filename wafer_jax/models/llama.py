@@ -192,7 +192,7 @@ class Llama(nnx.Module):
         self.config = config
         self.embed_tokens = nnx.Param(_normal(rngs, (config.vocab_size, config.hidden_size)))
         make = lambda keys: DecoderLayer(config, rngs=keys)
-        self.layers = nnx.vmap(make)(rngs.fork(split=config.num_layers))
+        self.layers = nnx.vmap(make)(rngs.split(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         tied = config.tie_embeddings
         self.lm_head = None if tied else nnx.Param(_normal(rngs, self.embed_tokens.shape))
