@@ -1,5 +1,7 @@
 """The dense reference against Hugging Face transformers, eager attention, float32."""
 
+import copy
+
 import numpy as np
 import pytest
 
@@ -30,7 +32,8 @@ CASES = {
 
 def hf_model(attributes, weights):
     """LlamaForCausalLM with exactly these weights."""
-    config = transformers.LlamaConfig(**attributes, attn_implementation="eager")
+    # A copy, since transformers writes into the nested RoPE settings.
+    config = transformers.LlamaConfig(**copy.deepcopy(attributes), attn_implementation="eager")
     with torch.device("meta"):
         model = transformers.LlamaForCausalLM(config)
     model = model.to_empty(device="cpu").float()
@@ -118,7 +121,7 @@ def test_smollm2(smollm2, smollm2_dense):
     assert hidden is not None
     assert np.abs(np.asarray(logits) - expected).max() <= 1e-3
     for found, wanted in zip(hidden[:-1], expected_hidden[:-1], strict=True):
-        assert relative(found, wanted) <= 1e-5
+        assert relative(found, wanted) <= 5e-5  # a few channels reach 2e4
     new = smollm2_dense.generate(ids, max_new_tokens=10)
     whole, _ = hf_outputs(model, [*ids, *new])
     assert whole[0, len(ids) - 1 : -1].argmax(-1).tolist() == new

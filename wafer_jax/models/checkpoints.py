@@ -58,19 +58,24 @@ def load(source: str | Path) -> Checkpoint:
         WaferError: nothing there, unsupported, incomplete or damaged.
     """
     text = str(source)
-    path = Path(source).expanduser()
+    path = Path(source)
     if text == "smollm2":
         return _load_gguf(_smollm2_path(), name="SmolLM2-135M-Instruct")
-    if path.is_dir():
+    try:
+        path = path.expanduser()
+        is_folder, is_file = bool(text) and path.is_dir(), path.is_file()
+    except (OSError, RuntimeError):  # too long a name, or the home of an unknown user
+        is_folder = is_file = False
+    if is_folder:
         return _load_folder(path, name=path.resolve().name, source=text)
-    if path.is_file():
+    if is_file:
         if path.suffix.lower() == ".gguf":
             return _load_gguf(path, name=path.stem)
         raise WaferError(f"{path}: {_refusal(path)}")
     if hub.is_id(text) and path.suffix.lower() not in (".gguf", ".safetensors", *_PICKLES):
         return _load_folder(hub.fetch(text), name=text.split("/")[1], source=text)
     raise WaferError(
-        f"{text!r}: no such file or folder; give 'smollm2', a folder, a .gguf file, "
+        f"{text[:200]!r}: no such file or folder; give 'smollm2', a folder, a .gguf file, "
         "or a hub id 'org/name'"
     )
 
