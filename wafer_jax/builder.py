@@ -199,7 +199,8 @@ class ProgramBuilder:
 
         Painted over an existing path with the same start, it makes a multicast tree.
         """
-        self._check(start), self._check(end)
+        self._check(start)
+        self._check(end)
         (y, x), rx = start, RAMP
         while (y, x) != end:
             step = (E if end[1] > x else W) if x != end[1] else (S if end[0] > y else N)

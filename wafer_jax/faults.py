@@ -18,7 +18,7 @@ REMEDY = {
     Fault.UNWRITTEN_READ: "load the tile, or order the read after the write (SIGNAL and WAIT)",
     Fault.KERNEL_RACE: "let the other thread WAIT for the kernel, or give it a second buffer",
     Fault.UNDELIVERED: "let some thread receive as many words as are sent on this colour",
-    Fault.DEADLOCK: "give every receive its send, and break the cycle of PEs that wait for each other",
+    Fault.DEADLOCK: "give every receive its send, and break cycles of PEs that wait for each other",
 }
 """What to do about each fault, as a clause that follows its description."""
 

@@ -11,6 +11,7 @@ offset.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
@@ -184,6 +185,7 @@ class Code:
     footprint: jax.Array | None = None
 
 
+@lru_cache(maxsize=8)
 def lower(program: Program, *, values: bool) -> tuple[StepSpec, Code]:
     """Specialise a validated program.
 

@@ -4,7 +4,9 @@ Axes: C colours, D delivered colours, T threads, S semaphores, L loop levels, n 
 lowering.py), Y rows, X columns.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +15,7 @@ import numpy as np
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import DTYPE_BYTES
 from wafer_jax.lowering import Code, StepSpec, from_lanes, lower, to_lanes
-from wafer_jax.program import Program, Tile, event_words
+from wafer_jax.program import Program, Tile, event_words, receive_color, send_color
 
 POISON = 0x7FBD7FBD
 """Unwritten SRAM: a NaN as one float32 and as two float16 or bfloat16."""
@@ -102,19 +104,19 @@ class MemoryState:
 
 
 def initial_state(
-    program: Program, spec: StepSpec, code: Code, tiles: dict[str, np.ndarray] | None = None
+    program: Program, tiles: Mapping[str, np.ndarray] | None = None, *, values: bool = True
 ) -> WaferState:
     """State before cycle 0, the given tiles loaded.
 
     Args:
-      program: The program that ``spec`` and ``code`` were lowered from.
-      spec: Static part.
-      code: Arrays.
+      program: A validated program.
       tiles: Per tile name [*shape, Y, X]; PEs whose role lacks the tile ignore it.
+      values: Without them there is no SRAM, and no tiles.
 
     Raises:
       WaferError: A tile that no role has, or of another shape.
     """
+    spec, code = lower(program, values=values)
     n, threads = spec.lanes, range(spec.threads)
     start = [code.role + t * spec.events for t in threads]
 
@@ -149,7 +151,7 @@ def initial_state(
 
 
 def _initial_memory(
-    program: Program, spec: StepSpec, code: Code, start: list, tiles: dict[str, np.ndarray]
+    program: Program, spec: StepSpec, code: Code, start: list, tiles: Mapping[str, np.ndarray]
 ) -> MemoryState:
     assert code.ring_in is not None
     assert code.ring_out is not None
@@ -164,7 +166,7 @@ def _initial_memory(
             return tuple(jnp.zeros(n, jnp.int32) for _ in colors)
         return tuple(rings[part].reshape(-1)[c * n + lane] for c in colors)
 
-    zeros = tuple(jnp.zeros(n, jnp.int32) for _ in spec.kernel_threads)
+    idle = [jnp.zeros(n, jnp.int32) for _ in spec.kernel_threads]
     return MemoryState(
         sram=jnp.asarray(pack(program, tiles).reshape(-1)),
         log=jnp.zeros(spec.log_words + n, jnp.uint32),
@@ -175,12 +177,12 @@ def _initial_memory(
         read_mask=ring(code.ring_in, field("color_in"), 1),
         write_at=ring(code.ring_out, field("color_out"), 0),
         write_mask=ring(code.ring_out, field("color_out"), 1),
-        running=zeros,
-        running_until=zeros,
+        running=tuple(idle),
+        running_until=tuple(jnp.zeros_like(p) for p in idle),
     )
 
 
-def pack(program: Program, tiles: dict[str, np.ndarray]) -> np.ndarray:
+def pack(program: Program, tiles: Mapping[str, np.ndarray]) -> np.ndarray:
     """Tiles [*shape, Y, X] by name to the fabric's SRAM, [words, n] uint32; the rest is poison.
 
     Raises:
@@ -243,7 +245,7 @@ def _from_words(words: np.ndarray, tile: Tile) -> np.ndarray:
     return flat.view(jnp.dtype(tile.dtype)).reshape(shape)
 
 
-def snapshot(program: Program, state: WaferState) -> dict[str, np.ndarray | int]:
+def snapshot(program: Program, state: WaferState) -> dict[str, Any]:
     """The state as plain arrays over [Y, X], in the terms of docs/semantics.md.
 
     Counts of ready words are those of cycle ``now`` after its delay lines advanced.
@@ -311,8 +313,6 @@ def _add_current_events(
     program: Program, pc: np.ndarray, left: np.ndarray, sent: np.ndarray, received: np.ndarray
 ) -> None:
     """Add the words that each thread's unfinished stream event has moved so far."""
-    from wafer_jax.program import receive_color, send_color
-
     for role, mask in _owners(program):
         for t, events in enumerate(role.threads):
             for e, event in enumerate(events):

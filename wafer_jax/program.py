@@ -384,7 +384,7 @@ def _validate_colors(program: Program, role: Role, mask: np.ndarray) -> None:
     ):
         owner: dict[int, int] = {}
         for t, events in enumerate(role.threads):
-            for color in {color_of(e) for e in events} - {None}:
+            for color in (c for c in map(color_of, events) if c is not None):
                 if owner.setdefault(color, t) != t:
                     raise WaferError(f"{here}: threads {owner[color]} and {t} both use the end "
                                      f"that {end} colour {color}; one thread owns it")  # fmt: skip

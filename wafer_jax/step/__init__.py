@@ -18,13 +18,14 @@ from jax import lax
 
 from wafer_jax.faults import Fault
 from wafer_jax.hardware import RAMP
-from wafer_jax.lowering import Code, StepSpec
+from wafer_jax.lowering import Code, StepSpec, lower
 from wafer_jax.mesh_state import WaferState
+from wafer_jax.program import Program
 from wafer_jax.step import fifo as f
 from wafer_jax.step import kernels, memory, routers, threads
 from wafer_jax.step.reduce import or_lanes
 
-NEVER = jnp.iinfo(jnp.int32).max
+NEVER = int(jnp.iinfo(jnp.int32).max)
 
 _ACTIVE, _FINISHED, _STREAMED = 1, 2, 4
 
@@ -54,13 +55,27 @@ def advance(
     return lax.while_loop(more, body, (state, jnp.int32(0)))[0]
 
 
+def step(program: Program, state: WaferState) -> WaferState:
+    """Execute one cycle of a program, and move ``now`` to the next in which anything can happen."""
+    return run(program, state, max_steps=1)
+
+
+def run(
+    program: Program, state: WaferState, *, until: int = NEVER, max_steps: int = NEVER
+) -> WaferState:
+    """Execute cycles until stuck, until cycle ``until``, or ``max_steps`` of them.
+
+    The state is donated: use the returned one.
+    """
+    spec, code = lower(program, values=state.memory is not None)
+    return advance(spec, code, state, jnp.int32(until), jnp.int32(max_steps))
+
+
 def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
     """Execute one cycle."""
     with jax.named_scope("advance"):
         router = [f.tick(spec.fifo, q) for q in state.router]
-        inputs = {
-            c: f.tick(spec.fifo, q) for c, q in zip(spec.delivered, state.input, strict=True)
-        }
+        inputs = {c: f.tick(spec.fifo, q) for c, q in zip(spec.delivered, state.input, strict=True)}
         router, inputs = lax.optimization_barrier((router, inputs))
     with jax.named_scope("decide"):
         moves = routers.decide(spec, code, router, inputs, state.color_pointer)

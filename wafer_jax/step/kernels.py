@@ -140,9 +140,7 @@ def _encode(value: jax.Array, shape: tuple[int, ...], dtype: str) -> jax.Array:
     if DTYPE_BYTES[dtype] == WORD_BYTES:
         return lax.bitcast_convert_type(flat, jnp.uint32)
     flat = jnp.pad(flat, ((0, flat.shape[0] % 2), (0, 0)))
-    return lax.bitcast_convert_type(
-        jnp.moveaxis(flat.reshape(-1, 2, lanes), 1, -1), jnp.uint32
-    )
+    return lax.bitcast_convert_type(jnp.moveaxis(flat.reshape(-1, 2, lanes), 1, -1), jnp.uint32)
 
 
 def _apply(kind: KernelKind, inputs: list[jax.Array]) -> list[jax.Array]:

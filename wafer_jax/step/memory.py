@@ -85,9 +85,7 @@ def _float(word: jax.Array) -> jax.Array:
 
 
 def _advance(wins: list[jax.Array], planes: tuple, strides: tuple) -> tuple[jax.Array, ...]:
-    return tuple(
-        p + jnp.where(w, s, 0) for w, p, s in zip(wins, planes, strides, strict=True)
-    )
+    return tuple(p + jnp.where(w, s, 0) for w, p, s in zip(wins, planes, strides, strict=True))
 
 
 def _advance_ring(
@@ -141,8 +139,7 @@ def load_event(
 
     def update(planes: tuple, value: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(
-            jnp.where(w & issue.finished, value, p)
-            for w, p in zip(issue.wins, planes, strict=True)
+            jnp.where(w & issue.finished, value, p) for w, p in zip(issue.wins, planes, strict=True)
         )
 
     def ring(rings: jax.Array | None, colors: jax.Array, words: dict[int, jax.Array]):

@@ -128,8 +128,7 @@ def load_next(
 
     def update(planes: tuple[jax.Array, ...], value: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(
-            jnp.where(w & done, value.astype(p.dtype), p)
-            for w, p in zip(wins, planes, strict=True)
+            jnp.where(w & done, value.astype(p.dtype), p) for w, p in zip(wins, planes, strict=True)
         )
 
     words = jnp.where(done, table["words"][old], 0)
@@ -144,6 +143,7 @@ def load_next(
         "received": _count(spec.delivered, state.received, issue.pops, words),
     }
     if spec.computes:
+        assert state.compute_cycles is not None
         changed["compute_cycles"] = state.compute_cycles + jnp.where(done, duration, 0)
     return changed, old, row
 
@@ -178,8 +178,6 @@ def _jump(
         again |= repeat
         kept = jnp.where(repeat, rounds, 0)
         counters.append(
-            tuple(
-                jnp.where(w & here, kept, p) for w, p in zip(issue.wins, planes, strict=True)
-            )
+            tuple(jnp.where(w & here, kept, p) for w, p in zip(issue.wins, planes, strict=True))
         )
     return jnp.where(again, table["first"][old], pc + 1), tuple(counters)

@@ -1,0 +1,46 @@
+"""wafer_jax: a JAX emulator of wafer-scale mesh accelerators.
+
+    import wafer_jax as wj
+    hw = wj.hardware("wse2", mesh=(64, 64))
+    res = wj.run(wj.allreduce.ktree(hw, words=256, k=2), x)
+
+See docs/design.md for the concepts and docs/semantics.md for the machine.
+"""
+
+from wafer_jax._version import __version__
+from wafer_jax.builder import ProgramBuilder
+from wafer_jax.errors import WaferError
+from wafer_jax.faults import Fault, FaultError
+from wafer_jax.hardware import RAMP, E, HardwareSpec, N, S, W, hardware, load_spec, preset_names
+from wafer_jax.mesh_state import WaferState, initial_state, snapshot
+from wafer_jax.program import Kernel, Program, Slice, Tile
+from wafer_jax.result import Result
+from wafer_jax.run import Estimate, estimate, run
+
+__all__ = [
+    "RAMP",
+    "E",
+    "Estimate",
+    "Fault",
+    "FaultError",
+    "HardwareSpec",
+    "Kernel",
+    "N",
+    "Program",
+    "ProgramBuilder",
+    "Result",
+    "S",
+    "Slice",
+    "Tile",
+    "W",
+    "WaferError",
+    "WaferState",
+    "__version__",
+    "estimate",
+    "hardware",
+    "initial_state",
+    "load_spec",
+    "preset_names",
+    "run",
+    "snapshot",
+]

@@ -1,0 +1,264 @@
+"""Why a run ended as it did: faults with their places, and who waits for whom."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from wafer_jax.faults import REMEDY, Fault
+from wafer_jax.hardware import DIRECTION_NAMES, OPPOSITE, RAMP, STEP_YX
+from wafer_jax.lowering import sources
+from wafer_jax.mesh_state import WaferState, snapshot
+from wafer_jax.program import (
+    Event,
+    Forward,
+    Halt,
+    Program,
+    Signal,
+    Wait,
+    describe,
+    receive_color,
+    send_color,
+)
+
+PE = tuple[int, int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FaultRecord:
+    """One fault of one PE.
+
+    Attributes:
+      kind: The bit.
+      y: Row.
+      x: Column.
+      cycle: When it was first seen.
+      what: Colour or event, in words.
+    """
+
+    kind: Fault
+    y: int
+    x: int
+    cycle: int
+    what: str
+
+    def __str__(self) -> str:
+        name = (self.kind.name or "").lower()
+        return (
+            f"{name} at PE (y={self.y}, x={self.x}), cycle {self.cycle}: {self.what}; "
+            f"{REMEDY[self.kind]}"
+        )
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """End of a run.
+
+    Attributes:
+      bits: [Y, X] int64, fault bits, `undelivered` and `deadlock` included.
+      records: The faults, in the order of their cycles.
+      waiting: The chain of waiting PEs in words, empty unless there is a deadlock.
+    """
+
+    bits: np.ndarray
+    records: tuple[FaultRecord, ...]
+    waiting: tuple[str, ...] = ()
+
+
+def diagnose(program: Program, state: WaferState) -> Diagnosis:
+    """Read the faults of a state, and add those that only the end of a run shows."""
+    snap = snapshot(program, state)
+    bits = np.array(snap["faults"])
+    records = list(_recorded(program, state, snap))
+    waiting: tuple[str, ...] = ()
+    if bool(state.stuck):
+        alive = ~snap["halted"].all(axis=0)
+        if alive.any():
+            bits[alive] |= Fault.DEADLOCK
+            chain, waiting = _waiting_chain(program, snap, alive)
+            records += [
+                FaultRecord(kind=Fault.DEADLOCK, y=y, x=x, cycle=snap["now"], what=what)
+                for (y, x), what in chain
+            ]
+        else:
+            leftover = snap["router_total"] + snap["input_total"]
+            bits[leftover.any(axis=0)] |= Fault.UNDELIVERED
+            records += [
+                FaultRecord(
+                    kind=Fault.UNDELIVERED, y=int(y), x=int(x), cycle=snap["now"],
+                    what=f"{leftover[c, y, x]} words of colour {program.colors[c]} were left",
+                )
+                for c, y, x in np.argwhere(leftover)
+            ]  # fmt: skip
+    return Diagnosis(bits, tuple(sorted(records, key=lambda r: r.cycle)), waiting)
+
+
+def _recorded(program: Program, state: WaferState, snap: dict) -> Iterator[FaultRecord]:
+    """Faults that the executor found; the place is that of the PE's first."""
+    width = program.hw.mesh[1]
+    where = np.asarray(state.fault_where).reshape(-1, width + 1)
+    for y, x in np.argwhere(snap["faults"]):
+        for kind in Fault(int(snap["faults"][y, x])):
+            place = int(where[y, x])
+            if kind is Fault.UNROUTED:
+                what = _unrouted(program, place, int(y), int(x))
+            else:
+                events = program.role_at(y, x).threads[place >> 16]
+                event = events[place & 0xFFFF]
+                what = f"thread {place >> 16}, event {place & 0xFFFF}: {describe(event)}"
+            cycle = int(snap["fault_cycle"][y, x])
+            yield FaultRecord(kind=kind, y=int(y), x=int(x), cycle=cycle, what=what)
+
+
+def _unrouted(program: Program, color: int, y: int, x: int) -> str:
+    tx = int(program.tx[color, y, x])
+    ways = "+".join(n for d, n in enumerate(DIRECTION_NAMES) if tx >> d & 1) or "nowhere"
+    return f"a word of colour {program.colors[color]} goes {ways}, where nobody takes it"
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """Why a thread does not issue, and the PE that could change it."""
+
+    text: str
+    blocker: PE | None
+
+
+def _waiting_chain(
+    program: Program, snap: dict, alive: np.ndarray
+) -> tuple[list[tuple[PE, str]], tuple[str, ...]]:
+    """Follow the waits from each live PE until they close a cycle or end.
+
+    Returns:
+      The PEs of the cycle (or of the chain that ends at a word nobody sends) with what each
+      waits for; and the same as lines of text.
+    """
+    source, _ = sources(program, np.zeros(program.rx.shape, np.int64))
+    best: list[tuple[PE, _Wait]] = []
+    seen: set[PE] = set()
+    for y, x in np.argwhere(alive):
+        chain, at = [], (int(y), int(x))
+        while at not in seen:
+            seen.add(at)
+            wait = _wait_of(program, snap, source, at)
+            chain.append((at, wait))
+            if wait.blocker is None or not alive[wait.blocker]:
+                break
+            at = wait.blocker
+        places = [pe for pe, _ in chain]
+        if at in places:
+            cycle = chain[places.index(at) :]
+            if chain[-1][1].blocker == at:
+                best = cycle
+                break
+        if not best and chain:
+            best = chain[-1:]
+    lines = tuple(f"PE (y={pe[0]}, x={pe[1]}) {wait.text}" for pe, wait in best)
+    return [(pe, wait.text) for pe, wait in best], lines
+
+
+def _wait_of(program: Program, snap: dict, source: np.ndarray, pe: PE) -> _Wait:
+    """The first live thread's reason to wait."""
+    y, x = pe
+    role = program.role_at(y, x)
+    for t, events in enumerate(role.threads):
+        number = int(snap["pc"][t, y, x])
+        event = events[number]
+        if isinstance(event, Halt):
+            continue
+        here = f"thread {t}, event {number} ({describe(event)})"
+        if isinstance(event, Wait):
+            owners = [
+                u for u, es in enumerate(role.threads) if Signal(event.semaphore) in es and u != t
+            ]
+            if owners and all(snap["halted"][u, y, x] for u in owners):
+                return _Wait(f"{here} waits for a SIGNAL that was never given", None)
+            if len(owners) == 1:
+                continue
+            return _Wait(f"{here} waits for a SIGNAL", pe)
+        wait = _stream_wait(program, snap, source, pe, event, here)
+        if wait is not None:
+            return wait
+    return _Wait("waits for a SIGNAL of its own threads", pe)
+
+
+def _stream_wait(
+    program: Program, snap: dict, source: np.ndarray, pe: PE, event: Event, here: str
+) -> _Wait | None:
+    y, x = pe
+    width = program.hw.mesh[1]
+    color = receive_color(event)
+    if color is not None:
+        c = program.colors.index(color)
+        if snap["input_ready"][c, y, x] == 0:
+            stopped = _blocked_upstream(program, snap, c, pe)
+            if stopped is not None:
+                return _Wait(f"{here} waits for a word held up at PE {_at(stopped)}", stopped)
+            origin = int(source[c, y, x])
+            if origin < 0:
+                return _Wait(f"{here} waits for a word, but no PE sends on this way", None)
+            sender = divmod(origin, width)
+            if not _will_send(program, snap, sender, color):
+                return _Wait(f"{here} waits for a word that PE {_at(sender)} never sends", None)
+            return _Wait(f"{here} waits for a word from PE {_at(sender)}", sender)
+    color = send_color(event)
+    if color is not None:
+        c = program.colors.index(color)
+        holder = _blocked_downstream(program, snap, c, pe)
+        if holder is None:
+            return _Wait(f"{here} has no room, and its words have no way on", None)
+        return _Wait(f"{here} waits for PE {_at(holder)} to receive colour {color}", holder)
+    if isinstance(event, Forward):
+        return _Wait(f"{here} waits", pe)
+    return None
+
+
+def _at(pe: PE) -> str:
+    return f"(y={pe[0]}, x={pe[1]})"
+
+
+def _will_send(program: Program, snap: dict, pe: PE, color: int) -> bool:
+    """Whether a thread of the PE has an event on the colour at or after its current one."""
+    y, x = pe
+    for t, events in enumerate(program.role_at(y, x).threads):
+        if snap["halted"][t, y, x]:
+            continue
+        if any(send_color(e) == color for e in events):
+            return True
+    return False
+
+
+def _blocked_upstream(program: Program, snap: dict, c: int, pe: PE) -> PE | None:
+    """Who keeps words of a colour from moving on towards ``pe``."""
+    for _ in range(program.hw.num_pes):
+        y, x = pe
+        if snap["router_ready"][c, y, x] > 0:
+            return _blocked_downstream(program, snap, c, pe)
+        d = int(program.rx[c, y, x])
+        if d < 0 or d == RAMP:
+            return None
+        pe = (y + STEP_YX[d][0], x + STEP_YX[d][1])
+        if not (0 <= pe[0] < program.hw.mesh[0] and 0 <= pe[1] < program.hw.mesh[1]):
+            return None
+        if not program.tx[c, pe[0], pe[1]] >> OPPOSITE[d] & 1:
+            return None
+    return None
+
+
+def _blocked_downstream(program: Program, snap: dict, c: int, pe: PE) -> PE | None:
+    """The PE whose thread would have to receive for the head at ``pe`` to move."""
+    frontier, seen = [pe], set()
+    while frontier:
+        y, x = pe = frontier.pop()
+        if pe in seen:
+            continue
+        seen.add(pe)
+        tx = int(program.tx[c, y, x])
+        if tx >> RAMP & 1 and snap["input_total"][c, y, x] > 0:
+            return pe
+        for d in range(4):
+            ny, nx = y + STEP_YX[d][0], x + STEP_YX[d][1]
+            on_mesh = 0 <= ny < program.hw.mesh[0] and 0 <= nx < program.hw.mesh[1]
+            if tx >> d & 1 and on_mesh and program.rx[c, ny, nx] == OPPOSITE[d]:
+                frontier.append((ny, nx))
+    return None

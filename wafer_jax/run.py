@@ -1,0 +1,172 @@
+"""Run a program on the fabric level: estimate, compile, advance, diagnose."""
+
+import math
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wafer_jax.compilation import compiled
+from wafer_jax.diagnosis import diagnose
+from wafer_jax.errors import WaferError
+from wafer_jax.lowering import StepSpec, lower
+from wafer_jax.mesh_state import initial_state
+from wafer_jax.program import Halt, Loop, Program, event_words
+from wafer_jax.result import Result
+from wafer_jax.step import advance
+
+MAX_CYCLES = 2_000_000_000
+"""Clocks are int32 in the machine."""
+RATE_PE_CYCLES_PER_S = 30e6
+STEP_OVERHEAD_S = 20e-6
+"""What a step costs on two cores at least, for the estimate of a run's time."""
+
+Tiles = np.ndarray | jax.Array | dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What a run will need.
+
+    Attributes:
+      host_bytes: Peak memory on the host.
+      min_cycles: Cycles that the busiest thread issues at least.
+      seconds: Time for so many cycles, compilation apart.
+    """
+
+    host_bytes: int
+    min_cycles: int
+    seconds: float
+
+
+def run(
+    program: Program,
+    tiles: Tiles | None = None,
+    *,
+    values: Literal["full", "none"] = "full",
+    max_cycles: int = MAX_CYCLES,
+    progress: Callable[[int, float], None] | None = None,
+) -> Result:
+    """Execute a program until nothing can happen any more.
+
+    Args:
+      program: Built by a collective or by `ProgramBuilder`.
+      tiles: The input tiles by name, each [*shape, Y, X]; one array if there is one input.
+      values: "none" simulates control and timing only; the timing is the same.
+      max_cycles: Stop there even if the program goes on.
+      progress: Called about once a second with (cycle, PE-cycles per second).
+
+    Returns:
+      Values, cycles, faults and utilisation.
+
+    Raises:
+      WaferError: Missing or misshapen tiles; a run that does not fit the host's memory.
+    """
+    if values not in ("full", "none"):
+        raise WaferError(f"values={values!r}: choose 'full' or 'none'")
+    if not 0 < max_cycles <= MAX_CYCLES:
+        raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
+    loaded = _named(program, tiles) if values == "full" else {}
+    _refuse_oversize(program, estimate(program, values=values))
+    spec, code = lower(program, values=values == "full")
+    state = initial_state(program, loaded, values=values == "full")
+    until, steps = jnp.int32(max_cycles), jnp.int32(_chunk(spec))
+    height, width = program.hw.mesh
+    call, compile_s = compiled(
+        f"the step for {program.name!r} on {height}x{width} PEs",
+        advance, (spec,), code, state, until, steps,
+    )  # fmt: skip
+    began = time.perf_counter()
+    while not bool(state.stuck) and int(state.now) < max_cycles:
+        state = call(code, state, until, steps)
+        if progress is not None:
+            elapsed = time.perf_counter() - began
+            progress(int(state.now), program.hw.num_pes * int(state.now) / max(elapsed, 1e-9))
+    jax.block_until_ready(state)
+    seconds = time.perf_counter() - began
+    return Result(
+        program=program,
+        state=state,
+        diagnosis=diagnose(program, state),
+        run_s=seconds,
+        compile_s=compile_s,
+    )
+
+
+def _named(program: Program, tiles: Tiles | None) -> dict[str, np.ndarray]:
+    names = program.inputs
+    if tiles is None:
+        tiles = {}
+    elif not isinstance(tiles, dict):
+        if len(names) != 1:
+            raise WaferError(
+                f"{program.name}: takes tiles {', '.join(names) or 'none'}: pass them by name"
+            )
+        tiles = {names[0]: np.asarray(tiles)}
+    if missing := [n for n in names if n not in tiles]:
+        raise WaferError(
+            f"{program.name}: tile {missing[0]!r} is not given: pass it, or run with "
+            f"values='none' for timing alone"
+        )
+    return {k: np.asarray(v) for k, v in tiles.items()}
+
+
+def _chunk(spec: StepSpec) -> int:
+    """Steps between two looks at the state: about a second of work."""
+    per_step = spec.lanes / RATE_PE_CYCLES_PER_S + STEP_OVERHEAD_S
+    return max(16, math.ceil(1.0 / per_step))
+
+
+def estimate(program: Program, *, values: Literal["full", "none"] = "full") -> Estimate:
+    """Predict host memory and a lower bound of the time, without lowering the program."""
+    colors, threads = len(program.colors), program.num_threads
+    control = 24 * colors + 24 * threads + 32
+    per_pe = control
+    if values == "full":
+        # SRAM on the device, its packed copy on the host while loading, rings of the log.
+        log = 4 * colors * 2 * (program.hw.router_depth + program.hw.hop_cycles + 8)
+        per_pe += 2 * 4 * program.sram_words + log + 36 * threads
+    cycles = max((_thread_issues(t) for r in program.roles for t in r.threads), default=0)
+    pes = program.hw.num_pes
+    seconds = cycles * (pes / RATE_PE_CYCLES_PER_S + STEP_OVERHEAD_S)
+    return Estimate(host_bytes=int(2 * per_pe * pes), min_cycles=cycles, seconds=seconds)
+
+
+def _thread_issues(events: tuple) -> int:
+    """Issues of a thread, loops unrolled, and the cycles of its kernels."""
+    total = np.zeros(len(events) + 1, np.int64)
+    for i, event in enumerate(events):
+        busy = max(getattr(event, "cycles", 0), event_words(event))
+        once = 0 if isinstance(event, Halt) else busy
+        total[i + 1] = total[i] + once
+        if isinstance(event, Loop):
+            body = total[i + 1] - total[event.first]
+            total[i + 1] = total[event.first] + body * event.count
+    return int(total[-1])
+
+
+def _refuse_oversize(program: Program, expected: Estimate) -> None:
+    free = _free_host_bytes()
+    if expected.host_bytes > free:
+        raise WaferError(
+            f"{program.name}: needs about {expected.host_bytes / 2**30:.1f} GiB of host memory, "
+            f"{free / 2**30:.1f} GiB are free: use a smaller mesh or values='none'"
+        )
+    if expected.min_cycles > MAX_CYCLES:
+        raise WaferError(
+            f"{program.name}: runs at least {expected.min_cycles} cycles, the limit is {MAX_CYCLES}"
+        )
+
+
+def _free_host_bytes() -> int:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as lines:
+            table = dict(line.split(":") for line in lines)
+        return int(table["MemAvailable"].split()[0]) * 1024
+    except (OSError, KeyError, ValueError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
