@@ -15,7 +15,7 @@ from wafer_jax.hardware import RAMP, E, HardwareSpec, N, S, W, hardware, load_sp
 from wafer_jax.mesh_state import WaferState, initial_state, snapshot
 from wafer_jax.program import Kernel, Program, Slice, Tile
 from wafer_jax.result import Result
-from wafer_jax.run import Estimate, estimate, run
+from wafer_jax.execute import Estimate, estimate, run
 
 __all__ = [
     "RAMP",
