@@ -1,1 +1,27 @@
-"""Collectives and matrix products: one file per algorithm, each with program, apply and cost."""
+"""Collectives and matrix products: one file per algorithm, each with program, apply and cost.
+
+The namespaces here build programs: ``allreduce.ktree(hw, words=256, k=2)``.
+"""
+
+from types import SimpleNamespace
+
+from wafer_jax.collectives import (
+    allreduce_ktree,
+    broadcast,
+    gemv,
+    reduce_chain,
+    reduce_two_phase,
+)
+
+reduce = SimpleNamespace(chain=reduce_chain.program, two_phase=reduce_two_phase.program)
+allreduce = SimpleNamespace(ktree=allreduce_ktree.program)
+
+__all__ = [
+    "allreduce",
+    "allreduce_ktree",
+    "broadcast",
+    "gemv",
+    "reduce",
+    "reduce_chain",
+    "reduce_two_phase",
+]
