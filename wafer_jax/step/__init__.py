@@ -177,13 +177,7 @@ def _load(spec: StepSpec, code: Code, state: WaferState, issue: threads.Issue) -
     if state.memory is not None:
         store = state.memory
         if spec.kernels:
-            fires = jnp.any(issue.finished & (code.table["kernel"][old] >= 0))
-            store, faults = lax.cond(
-                fires,
-                lambda m: kernels.start(spec, code, state.now, m, issue, old),
-                lambda m: (m, jnp.zeros(spec.lanes, jnp.int32)),
-                store,
-            )
+            store, faults = kernels.start(spec, code, state.now, store, issue, old)
             state = _record(spec, state, faults, _where(spec, state, issue))
         received = dict(zip(spec.delivered, changed["received"], strict=True))
         sent = dict(zip(spec.sending, changed["sent"], strict=True))

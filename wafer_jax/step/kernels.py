@@ -5,7 +5,9 @@ Many PEs: the body runs on all lanes and the results are masked, which needs no 
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -64,14 +66,17 @@ def _run(
         sram, faults, instance = carry
         number = jnp.max(instance)
         here = instance == number
-        branches = [
-            lambda s, m, o, kind=kind, run=run: run(spec, kind, s, m, o)
-            for kind in spec.kernels
-            for run in (_run_gathered, _run_dense)
-        ]
         many = jnp.sum(here) * DENSE_SHARE >= spec.lanes
-        which = kinds[number] * 2 + many.astype(jnp.int32)
-        sram, bad, done = lax.switch(which, branches, sram, here, offsets[number])
+        result = (sram, jnp.zeros(spec.lanes, bool), here)
+        for k, kind in enumerate(spec.kernels):
+            run = partial(_run_gathered, spec, kind, here=here, offsets=offsets[number])
+            result = _once((kinds[number] == k) & ~many, run, result)
+            check = partial(_poisoned, spec, kind, here=here, offsets=offsets[number])
+            run = partial(_run_dense, spec, kind, here=here, offsets=offsets[number])
+            chosen = (kinds[number] == k) & many
+            bad = lax.cond(chosen, check, lambda sram, bad: bad, *result[:2])
+            result = _once(chosen, run, (result[0], bad, here))
+        sram, bad, done = result
         faults |= jnp.where(bad, int(Fault.UNWRITTEN_READ), 0)
         return sram, faults, jnp.where(done, -1, instance)
 
@@ -82,26 +87,54 @@ def _run(
     return sram, faults
 
 
-def _run_dense(spec: StepSpec, kind: KernelKind, sram: jax.Array, here: jax.Array, offsets):
+def _once(condition: jax.Array, body: Callable, operand):
+    """``lax.cond(condition, body, identity, operand)``, in place.
+
+    A loop of at most one round: XLA updates the carry of a loop in place, but copies the whole
+    SRAM into a branch of a conditional.
+    """
+    return lax.while_loop(
+        lambda carry: carry[0],
+        lambda carry: (jnp.bool_(False), body(carry[1])),
+        (condition, operand),
+    )[1]
+
+
+def _poisoned(
+    spec: StepSpec, kind: KernelKind, sram: jax.Array, bad: jax.Array, *, here, offsets
+) -> jax.Array:
+    """[n] bool: an operand holds poison.
+
+    Looked up before anything is written, or XLA would keep a copy of the old SRAM.
+    """
+    for m, form in enumerate(kind.inputs):
+        bad |= here & jnp.any(_rows(spec, sram, offsets[m], _words(*form)) == POISON, axis=0)
+    return bad
+
+
+def _run_dense(spec: StepSpec, kind: KernelKind, result, *, here: jax.Array, offsets: jax.Array):
     """All lanes at once; only the lanes of ``here`` keep the results."""
-    n = spec.lanes
-    inputs, bad = [], jnp.zeros(n, bool)
-    for m, (shape, dtype) in enumerate(kind.inputs):
-        words = lax.dynamic_slice(sram, (offsets[m] * n,), (_words(shape, dtype) * n,))
-        words = words.reshape(-1, n)
-        bad |= here & jnp.any(words == POISON, axis=0)
-        inputs.append(_decode(words, shape, dtype))
+    sram, bad, _ = result
+    inputs = [
+        _decode(_rows(spec, sram, offsets[m], _words(*form)), *form)
+        for m, form in enumerate(kind.inputs)
+    ]
     for m, words in enumerate(_apply(kind, inputs), start=len(inputs)):
-        at = (offsets[m] * n,)
-        kept = lax.dynamic_slice(sram, at, (words.size,))
-        new = jnp.where(here[None], words, kept.reshape(words.shape)).reshape(-1)
-        sram = lax.dynamic_update_slice(sram, new, at)
+        kept = _rows(spec, sram, offsets[m], words.shape[0])
+        new = jnp.where(here[None], words, kept).reshape(-1)
+        sram = lax.dynamic_update_slice(sram, new, (offsets[m] * spec.lanes,))
     return sram, bad, here
 
 
-def _run_gathered(spec: StepSpec, kind: KernelKind, sram: jax.Array, here: jax.Array, offsets):
+def _rows(spec: StepSpec, sram: jax.Array, offset: jax.Array, words: int) -> jax.Array:
+    """[words, n] of the SRAM."""
+    flat = lax.dynamic_slice(sram, (offset * spec.lanes,), (words * spec.lanes,))
+    return flat.reshape(words, spec.lanes)
+
+
+def _run_gathered(spec: StepSpec, kind: KernelKind, result, *, here: jax.Array, offsets: jax.Array):
     """The first BATCH lanes of ``here``."""
-    n = spec.lanes
+    n, sram = spec.lanes, result[0]
     lanes = jnp.nonzero(here, size=BATCH, fill_value=n)[0].astype(jnp.int32)
     lane = jnp.minimum(lanes, n - 1)
     inputs, poisoned = [], jnp.zeros(BATCH, bool)
