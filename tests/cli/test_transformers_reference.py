@@ -1,0 +1,28 @@
+import numpy as np
+import pytest
+from models.tiny_llama import LLAMA3, TINY, random_weights
+
+from wafer_jax.cli import transformers_reference
+from wafer_jax.models.checkpoints import Checkpoint
+from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.dense import DenseModel
+
+pytestmark = [
+    pytest.mark.hf,
+    pytest.mark.skipif(not transformers_reference.is_installed(), reason="needs transformers"),
+]
+
+
+@pytest.mark.parametrize(
+    "changes", [{"rope_scaling": LLAMA3}, {"attention_bias": True, "tie_word_embeddings": True}]
+)
+def test_it_agrees_with_the_dense_reference(changes):
+    config = LlamaConfig.from_hf({**TINY, **changes})
+    weights = random_weights(config)
+    ids = np.random.default_rng(0).integers(0, config.vocab_size, 40).tolist()
+    checkpoint = Checkpoint(config, weights, None, "tiny", "memory")
+    logits, hidden = transformers_reference.forward(checkpoint, ids)
+    expected, between = DenseModel.from_weights(config, weights).forward(ids, hidden_states=True)
+    assert between is not None
+    np.testing.assert_allclose(logits, expected[0], atol=2e-5)
+    np.testing.assert_allclose(hidden, between[:-1, 0], atol=2e-5)

@@ -1,0 +1,49 @@
+import stat
+
+import pytest
+
+from wafer_jax.errors import WaferError
+from wafer_jax.report.files import atomic, check_output
+
+
+def test_the_file_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "a.txt"
+    with atomic(path) as temporary:
+        temporary.write_text("whole")
+        assert not path.exists()
+        assert temporary.suffix == ".txt"
+    assert path.read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [path]
+    assert stat.S_IMODE(path.stat().st_mode) & 0o400
+
+
+def test_a_failure_leaves_nothing_and_keeps_what_was(tmp_path):
+    path = tmp_path / "a.txt"
+    path.write_text("before")
+
+    def fail():
+        with atomic(path) as temporary:
+            temporary.write_text("half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fail()
+    assert path.read_text() == "before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_is_the_users_business(tmp_path):
+    def fail():
+        with atomic(tmp_path / "a.txt"):
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(WaferError, match=r"cannot write .*a\.txt: No space left"):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_outputs_that_cannot_be_written(tmp_path):
+    with pytest.raises(WaferError, match=r"no folder .*missing; create it first"):
+        check_output(tmp_path / "missing" / "a.png")
+    with pytest.raises(WaferError, match="it is a folder"):
+        check_output(tmp_path)

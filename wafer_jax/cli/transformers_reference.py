@@ -1,0 +1,74 @@
+"""The same weights in Hugging Face transformers, as a reference that shares no code with ours."""
+
+import importlib.util
+
+import numpy as np
+
+from wafer_jax.models.checkpoints import Checkpoint
+from wafer_jax.models.config import LlamaConfig
+
+
+def is_installed() -> bool:
+    """Say whether torch and transformers can be imported."""
+    return all(importlib.util.find_spec(name) for name in ("torch", "transformers"))
+
+
+def forward(checkpoint: Checkpoint, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Run transformers' own Llama on a checkpoint's weights, with eager attention in float32.
+
+    Args:
+      checkpoint: Configuration and weights.
+      ids: T token ids.
+
+    Returns:
+      Logits [T, V] float32, and the residual stream [L, T, E] float32: the embedding and then the
+      output of every layer but the last, of which transformers gives only the normalised form.
+    """
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    config = transformers.LlamaConfig(**_attributes(checkpoint.config))
+    with torch.device("meta"):
+        model = transformers.LlamaForCausalLM(config)
+    model = model.to_empty(device="cpu").float()
+    state = {name: torch.from_numpy(np.array(w)) for name, w in checkpoint.weights.items()}
+    if checkpoint.config.tie_embeddings:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    model.load_state_dict(state, strict=True, assign=True)
+    # Buffers made on the meta device hold nothing: compute RoPE's frequencies anew.
+    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    with torch.no_grad():
+        out = model.eval()(torch.tensor([ids]), output_hidden_states=True)
+    hidden = np.stack([h[0].numpy() for h in out.hidden_states[:-1]])
+    return out.logits[0].numpy(), hidden
+
+
+def _attributes(config: LlamaConfig) -> dict:
+    """A configuration under Hugging Face's names."""
+    rope: dict = {"rope_type": "default", "rope_theta": config.rope.theta}
+    if (scaling := config.rope.scaling) is not None:
+        rope |= {
+            "rope_type": "llama3",
+            "factor": scaling.factor,
+            "low_freq_factor": scaling.low_freq_factor,
+            "high_freq_factor": scaling.high_freq_factor,
+            "original_max_position_embeddings": scaling.original_positions,
+        }
+    return {
+        "vocab_size": config.vocab_size,
+        "hidden_size": config.hidden_size,
+        "intermediate_size": config.intermediate_size,
+        "num_hidden_layers": config.num_layers,
+        "num_attention_heads": config.num_heads,
+        "num_key_value_heads": config.num_kv_heads,
+        "head_dim": config.head_dim,
+        "rms_norm_eps": config.rms_norm_eps,
+        "rope_parameters": rope,
+        "max_position_embeddings": config.max_position_embeddings,
+        "tie_word_embeddings": config.tie_embeddings,
+        "attention_bias": config.attention_bias,
+        "bos_token_id": None,
+        "eos_token_id": None,
+        "attn_implementation": "eager",
+    }

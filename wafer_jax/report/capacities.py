@@ -1,0 +1,53 @@
+"""A machine's capacities as a table, each with its unit and its source."""
+
+from dataclasses import fields
+
+import pandas as pd
+
+from wafer_jax.hardware import HardwareSpec
+
+_UNITS = {
+    "mesh": "PEs, rows x columns",
+    "device_mesh": "PEs, rows x columns",
+    "clock_hz": "Hz",
+    "colors": "per PE",
+    "router_depth": "words per colour",
+    "input_queue_depths": "words, one per queue",
+    "output_queue_depths": "words, one per queue",
+    "threads": "per PE",
+    "sram_bytes": "bytes per PE",
+    "reserved_bytes": "bytes per PE",
+    "simd_bytes": "bytes per group",
+    "vector_group_cycles": "cycles per group",
+    "host_link_bytes_per_s": "bytes/s",
+    "power_watts": "W",
+}
+
+
+def capacities(hw: HardwareSpec) -> pd.DataFrame:
+    """List what a machine has.
+
+    Args:
+      hw: The machine.
+
+    Returns:
+      One row per figure with the columns key, value (a number or a tuple), unit and source;
+      figures that follow from the others come last, their source says how.
+    """
+    sources = dict(hw.sources)
+    rows = [
+        (f.name, getattr(hw, f.name), _unit(f.name), sources.get(f.name, ""))
+        for f in fields(hw)
+        if f.name not in ("name", "sources", "mesh")
+    ]
+    device_pes = hw.device_mesh[0] * hw.device_mesh[1]
+    rows += [
+        ("device_pes", device_pes, "PEs", "rows times columns"),
+        ("data_bytes", hw.data_bytes, "bytes per PE", "sram_bytes less reserved_bytes"),
+        ("device_sram_bytes", device_pes * hw.sram_bytes, "bytes", "sram_bytes of all PEs"),
+    ]
+    return pd.DataFrame(rows, columns=["key", "value", "unit", "source"])
+
+
+def _unit(key: str) -> str:
+    return _UNITS.get(key, "cycles" if key.endswith("_cycles") else "")

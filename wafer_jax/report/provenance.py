@@ -1,0 +1,31 @@
+"""What a figure needs beside it to be repeated: version, preset, seed, level, jax."""
+
+import importlib.metadata
+from typing import Any
+
+from wafer_jax._version import __version__
+from wafer_jax.hardware import HardwareSpec
+
+
+def provenance(
+    hw: HardwareSpec | None = None, *, seed: int | None = None, level: str | None = None
+) -> dict[str, Any]:
+    """Describe where a result comes from.
+
+    Args:
+      hw: Machine, or None where none was involved.
+      seed: Seed of whatever was random, or None if nothing was.
+      level: "fabric", "bulk" or "cost"; None if nothing was emulated.
+
+    Returns:
+      version, preset, preset_hash (of the resolved spec), mesh, seed, level and jax_version.
+    """
+    return {
+        "version": __version__,
+        "preset": None if hw is None else hw.name,
+        "preset_hash": None if hw is None else hw.hash,
+        "mesh": None if hw is None else list(hw.mesh),
+        "seed": seed,
+        "level": level,
+        "jax_version": importlib.metadata.version("jax"),
+    }
