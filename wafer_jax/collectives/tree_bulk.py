@@ -94,4 +94,4 @@ def _add_rounded(a: jax.Array, b: jax.Array) -> jax.Array:
     info = jnp.finfo(a.dtype)
     exact = a.astype(jnp.float32) + b.astype(jnp.float32)
     rounded = lax.reduce_precision(exact, exponent_bits=info.nexp, mantissa_bits=info.nmant)
-    return jnp.where(jnp.abs(exact) < info.smallest_normal, exact, rounded).astype(a.dtype)
+    return jnp.where(jnp.abs(exact) < float(info.smallest_normal), exact, rounded).astype(a.dtype)
