@@ -13,7 +13,16 @@ PACKAGE = Path(wafer_jax.__file__).parent
 LAYERS = [
     ("errors", "_version"),
     ("hardware",),
-    ("program", "lowering", "faults", "mesh_state", "builder", "diagnosis"),
+    (
+        "program",
+        "routes",
+        "event_table",
+        "lowering",
+        "faults",
+        "mesh_state",
+        "builder",
+        "diagnosis",
+    ),
     ("step", "compilation", "execute", "result", "pictures"),
     ("collectives",),
     ("models",),

@@ -9,13 +9,14 @@ See docs/design.md for the concepts and docs/semantics.md for the machine.
 
 from wafer_jax._version import __version__
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.collectives import allreduce, broadcast, gemv, reduce
 from wafer_jax.errors import WaferError
+from wafer_jax.execute import Estimate, estimate, run
 from wafer_jax.faults import Fault, FaultError
 from wafer_jax.hardware import RAMP, E, HardwareSpec, N, S, W, hardware, load_spec, preset_names
 from wafer_jax.mesh_state import WaferState, initial_state, snapshot
 from wafer_jax.program import Kernel, Program, Slice, Tile
 from wafer_jax.result import Result
-from wafer_jax.execute import Estimate, estimate, run
 
 __all__ = [
     "RAMP",
@@ -36,11 +37,15 @@ __all__ = [
     "WaferError",
     "WaferState",
     "__version__",
+    "allreduce",
+    "broadcast",
     "estimate",
+    "gemv",
     "hardware",
     "initial_state",
     "load_spec",
     "preset_names",
+    "reduce",
     "run",
     "snapshot",
 ]

@@ -7,7 +7,6 @@ import numpy as np
 
 from wafer_jax.faults import REMEDY, Fault
 from wafer_jax.hardware import DIRECTION_NAMES, OPPOSITE, RAMP, STEP_YX
-from wafer_jax.lowering import sources
 from wafer_jax.mesh_state import WaferState, snapshot
 from wafer_jax.program import (
     Event,
@@ -20,6 +19,7 @@ from wafer_jax.program import (
     receive_color,
     send_color,
 )
+from wafer_jax.routes import sources
 
 PE = tuple[int, int]
 

@@ -18,36 +18,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX
+from wafer_jax.event_table import (
+    COPY,
+    FIELDS,
+    MODE_SHIFT,
+    VALUE_FIELDS,
+    event_row,
+    event_table,
+)
+from wafer_jax.hardware import RAMP
 from wafer_jax.program import (
-    NO_ROUTE,
     Compute,
     Event,
-    Forward,
-    Halt,
     Loop,
     Program,
-    Receive,
-    Send,
     Signal,
     Tile,
     Wait,
-    event_slice,
-    event_words,
-    receive_color,
     send_color,
 )
+from wafer_jax.routes import capacities, links, payload_rings, share_links, unrouted_heads
 
-COPY, ADD_F32, ADD_F16, ADD_BF16 = range(4)
-_ADD_CODE = {"float32": ADD_F32, "float16": ADD_F16, "bfloat16": ADD_BF16}
-READS, WRITES = 1, 2
-"""Bits of an event's memory mode; the combine code lies above them."""
-MODE_SHIFT = 2
 INPUT_OR_OUTPUT, OUTPUT = 1, 2
 """Bits of a kernel's footprint, per word of SRAM."""
-
-FIELDS = ("need_in", "need_out", "words", "setup", "duration", "first", "count", "level")
-VALUE_FIELDS = ("offset", "stride", "mode", "color_in", "color_out", "kernel")
 
 
 @dataclass(frozen=True)
@@ -199,17 +192,17 @@ def lower(program: Program, *, values: bool) -> tuple[StepSpec, Code]:
         raise WaferError(
             f"{program.name}: {num_colors} colours and {semaphores} semaphores; together at most 29"
         )
-    capacity, input_capacity = _capacities(program)
+    capacity, input_capacity = capacities(program)
     largest = max(capacity.max(initial=0), input_capacity.max(initial=0))
     latency = max(hw.hop_cycles, hw.ramp_cycles + 1)
     fifo = NARROW if largest <= 15 and latency <= 8 else WIDE
-    unrouted = _unrouted(program)
+    unrouted = unrouted_heads(program)
     instances: list[Compute] = []
-    table = _table(program, instances, semaphores)
+    table = event_table(program, instances, semaphores)
     spec = StepSpec(
         mesh=hw.mesh,
         colors=num_colors,
-        links=_links(program),
+        links=links(program),
         sending=_used(program, events, send_color),
         delivered=tuple(c for c in range(num_colors) if (program.tx[c] >> RAMP & 1).any()),
         threads=num_threads,
@@ -220,7 +213,7 @@ def lower(program: Program, *, values: bool) -> tuple[StepSpec, Code]:
         wide_masks=num_colors + semaphores > 14,
         hop_cycles=hw.hop_cycles,
         ramp_cycles=hw.ramp_cycles,
-        arbitrates=_shares_links(program),
+        arbitrates=share_links(program),
         can_be_unrouted=bool(unrouted.any()),
         computes=bool(instances),
         values=values,
@@ -250,7 +243,7 @@ def to_lanes(grid: np.ndarray, fill=0) -> np.ndarray:
     """[..., Y, X] to [..., n]: append the ghost column and flatten."""
     pad = [(0, 0)] * (grid.ndim - 1) + [(0, 1)]
     padded = np.pad(grid, pad, constant_values=fill)
-    return padded.reshape(*grid.shape[:-2], -1)
+    return padded.reshape(*grid.shape[:-2], padded.shape[-2] * padded.shape[-1])
 
 
 def from_lanes(lanes: np.ndarray, mesh: tuple[int, int]) -> np.ndarray:
@@ -269,105 +262,6 @@ def _used(program: Program, events: list[Event], color_of: Callable) -> tuple[in
     return tuple(i for i, c in enumerate(program.colors) if c in used)
 
 
-def _capacities(program: Program) -> tuple[np.ndarray, np.ndarray]:
-    """[C, Y, X] capacities of router FIFOs and input queues (docs/semantics.md, section 1)."""
-    hw = program.hw
-    from_ramp = hw.router_depth + program.output_depths + 1 + hw.ramp_cycles
-    capacity = np.where(program.rx == RAMP, from_ramp, hw.router_depth + hw.hop_cycles)
-    capacity = np.where(program.rx == NO_ROUTE, 0, capacity)
-    delivers = program.tx >> RAMP & 1 == 1
-    return capacity, np.where(delivers, program.input_depths + hw.ramp_cycles, 0)
-
-
-def neighbour(grid: np.ndarray, direction: int, fill) -> np.ndarray:
-    """[..., Y, X]: the value at each PE's neighbour in a direction, ``fill`` off the mesh."""
-    dy, dx = STEP_YX[direction]
-    height, width = grid.shape[-2:]
-    padded = np.pad(grid, [(0, 0)] * (grid.ndim - 2) + [(1, 1), (1, 1)], constant_values=fill)
-    return padded[..., 1 + dy : 1 + dy + height, 1 + dx : 1 + dx + width]
-
-
-def _links(program: Program) -> tuple[tuple[int, ...], ...]:
-    union = np.bitwise_or.reduce(program.tx.reshape(len(program.colors), -1), axis=1)
-    return tuple(tuple(d for d in range(5) if mask >> d & 1) for mask in union.tolist())
-
-
-def _unrouted(program: Program) -> np.ndarray:
-    """[C, Y, X] bool: a head here has no way on."""
-    out = (program.rx != NO_ROUTE) & (program.tx == 0)
-    for d in range(4):
-        deaf = neighbour(program.rx, d, NO_ROUTE) == NO_ROUTE
-        out |= (program.rx != NO_ROUTE) & (program.tx >> d & 1 == 1) & deaf
-    return out
-
-
-def _shares_links(program: Program) -> bool:
-    taken = np.zeros(program.hw.mesh, np.uint8)
-    for rx, tx in zip(program.rx, program.tx, strict=True):
-        wants = np.where(rx != NO_ROUTE, tx, 0).astype(np.uint8)
-        if (taken & wants).any():
-            return True
-        taken |= wants
-    return False
-
-
-def _table(program: Program, instances: list[Compute], semaphores: int) -> dict[str, np.ndarray]:
-    """Fields of every event, [R + 1, T, E] int32; kernel instances are appended on the way."""
-    longest = max((len(t) for r in program.roles for t in r.threads), default=1)
-    shape = (len(program.roles) + 1, program.num_threads, longest)
-    table = {name: np.zeros(shape, np.int32) for name in FIELDS + VALUE_FIELDS}
-    halt = 1 << (30 if len(program.colors) + semaphores > 14 else 14)
-    table["need_in"][:] = halt
-    table["kernel"][:] = -1
-    index = {c: i for i, c in enumerate(program.colors)}
-    numbers: dict[tuple, int] = {}
-    for r, role in enumerate(program.roles):
-        for t, events in enumerate(role.threads):
-            for e, event in enumerate(events):
-                row = _row(event, index, program.hw.stream_setup_cycles)
-                if isinstance(event, Halt):
-                    continue
-                if isinstance(event, Compute):
-                    key = (event.kernel.fn, event.inputs, event.outputs)
-                    if key not in numbers:
-                        numbers[key] = len(instances)
-                        instances.append(event)
-                    row["kernel"] = numbers[key]
-                for name, value in row.items():
-                    table[name][r, t, e] = value
-    return table
-
-
-def _row(event: Event, index: dict[int, int], setup_cycles: int) -> dict[str, int]:
-    """Fields of one event; absent ones keep their default."""
-    row = {"need_in": 0, "words": event_words(event)}
-    if (color := receive_color(event)) is not None:
-        row |= {"need_in": 1 << index[color], "color_in": index[color]}
-    if (color := send_color(event)) is not None:
-        row |= {"need_out": 1 << index[color], "color_out": index[color]}
-    if (data := event_slice(event)) is not None:
-        row |= {"offset": data.offset, "stride": data.stride}
-    match event:
-        case Send():
-            row |= {"setup": setup_cycles, "mode": READS}
-        case Receive(combine=how, slice=s):
-            code = _ADD_CODE[s.dtype] if how == "add" else COPY
-            row |= {"setup": setup_cycles, "mode": WRITES | (READS if code else 0)}
-            row["mode"] |= code << MODE_SHIFT
-        case Forward(combine=how, slice=s):
-            code = _ADD_CODE[s.dtype] if s is not None and how == "add" else COPY
-            row |= {"setup": setup_cycles, "mode": (READS if code else 0) | code << MODE_SHIFT}
-        case Signal(semaphore=s):
-            row["need_out"] = 1 << (len(index) + s)
-        case Wait(semaphore=s):
-            row["need_in"] = 1 << (len(index) + s)
-        case Compute(cycles=cycles):
-            row["duration"] = cycles
-        case Loop(first=first, count=count, level=level):
-            row |= {"first": first, "count": count, "level": level}
-    return row
-
-
 def _lower_values(
     program: Program,
     spec: StepSpec,
@@ -382,7 +276,7 @@ def _lower_values(
         if kind not in kinds:
             kinds.append(kind)
         kind_of.append(kinds.index(kind))
-    ring_in, ring_out, log_words = _rings(program, spec, capacity, input_capacity)
+    ring_in, ring_out, log_words = payload_rings(program, capacity, input_capacity)
     words = max(program.sram_words, 1)
     arrays = {
         "ring_in": jnp.asarray(to_lanes(ring_in)),
@@ -413,7 +307,7 @@ def _lower_values(
             "footprint": jnp.asarray(footprint),
         }
     modes = [
-        _row(e, {c: i for i, c in enumerate(program.colors)}, 0).get("mode", 0) >> MODE_SHIFT
+        event_row(e, {c: i for i, c in enumerate(program.colors)}, 0).get("mode", 0) >> MODE_SHIFT
         for r in program.roles
         for t in r.threads
         for e in t
@@ -430,76 +324,3 @@ def _lower_values(
 
 def _signature(tiles: tuple[Tile, ...]) -> tuple[tuple[tuple[int, ...], str], ...]:
     return tuple((t.shape, t.dtype) for t in tiles)
-
-
-def sources(program: Program, capacity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the words at each (colour, PE) come from, and how many fit in between.
-
-    Returns:
-      source: [C, Y, X] int64, flat PE index of the source, or -1 where nothing arrives.
-      path: [C, Y, X] int64, words that the router FIFOs from the source to here can hold.
-    """
-    num_colors, (height, width) = len(program.colors), program.hw.mesh
-    here = np.arange(height * width).reshape(height, width)
-    parent = np.full((num_colors, height, width), -1, np.int64)
-    parent[program.rx == RAMP] = np.broadcast_to(here, parent.shape)[program.rx == RAMP]
-    for d in range(4):
-        feeds = neighbour(program.tx, d, 0) >> OPPOSITE[d] & 1 == 1
-        fed = (program.rx == d) & feeds
-        parent[fed] = np.broadcast_to(neighbour(here, d, -1), parent.shape)[fed]
-    path = np.where(program.rx == RAMP, 0, capacity).astype(np.int64)
-    parent, path = parent.reshape(num_colors, -1), path.reshape(num_colors, -1)
-    for _ in range(int(height * width).bit_length()):
-        up = np.maximum(parent, 0)
-        path = path + np.where(parent >= 0, np.take_along_axis(path, up, 1), 0)
-        parent = np.where(parent >= 0, np.take_along_axis(parent, up, 1), -1)
-    at_ramp = np.take_along_axis(
-        (program.rx == RAMP).reshape(num_colors, -1), np.maximum(parent, 0), 1
-    )
-    source = np.where((parent >= 0) & at_ramp, parent, -1)
-    root_capacity = np.take_along_axis(
-        capacity.reshape(num_colors, -1).astype(np.int64), np.maximum(source, 0), 1
-    )
-    shape = (num_colors, height, width)
-    return source.reshape(shape), (path + root_capacity).reshape(shape)
-
-
-def _rings(
-    program: Program, spec: StepSpec, capacity: np.ndarray, input_capacity: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Rings of the payload log: a sender writes its k-th word at ``first + (k & (size - 1))``.
-
-    With one receive direction per (PE, colour) the source of a word is a fact of the routes, so
-    a payload need not travel: the receiver reads it where the source wrote it. A ring that holds
-    as many words as the FIFOs on the longest way to a receiver can never be overrun.
-    """
-    source, path = sources(program, capacity)
-    num_colors = len(program.colors)
-    delivers = (program.tx >> RAMP & 1 == 1) & (source >= 0)
-    need = np.where(delivers, path + input_capacity, 0).reshape(num_colors, -1)
-    flat_source = source.reshape(num_colors, -1)
-    size = np.zeros((num_colors, flat_source.shape[1]), np.int64)
-    for c in range(num_colors):
-        ok = delivers[c].reshape(-1)
-        np.maximum.at(size[c], flat_source[c][ok], need[c][ok])
-    sends = np.zeros(program.rx.shape, bool)
-    for role, mask in zip(program.roles, program.role_masks, strict=True):
-        for color in {send_color(e) for t in role.threads for e in t} - {None}:
-            sends[program.colors.index(color)][mask] = True
-    sends = sends.reshape(num_colors, -1)
-    size = np.where(sends, 1 << np.ceil(np.log2(np.maximum(size, 1))).astype(np.int64), 0)
-    order = np.argsort(-size, axis=None, kind="stable")
-    first = np.zeros(size.size, np.int64)
-    first[order] = np.cumsum(size.reshape(-1)[order]) - size.reshape(-1)[order]
-    log_words = int(size.sum())
-    if log_words >= 1 << 31:
-        raise WaferError(
-            f"{program.name}: the payload log needs {log_words} words: use values=none"
-        )
-    first, last = first.reshape(size.shape), np.maximum(size - 1, 0)
-    shape = (2, num_colors, *program.hw.mesh)
-    ring_out = np.stack([first, last]).reshape(shape)
-    up = np.maximum(flat_source, 0)
-    fed = flat_source >= 0
-    ring_in = np.stack([np.where(fed, np.take_along_axis(a, up, 1), 0) for a in (first, last)])
-    return ring_in.reshape(shape).astype(np.int32), ring_out.astype(np.int32), log_words

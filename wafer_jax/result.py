@@ -12,9 +12,10 @@ from wafer_jax.diagnosis import Diagnosis, FaultRecord
 from wafer_jax.errors import WaferError
 from wafer_jax.faults import FaultError
 from wafer_jax.hardware import DIRECTION_NAMES
-from wafer_jax.lowering import from_lanes, sources
+from wafer_jax.lowering import from_lanes
 from wafer_jax.mesh_state import WaferState, snapshot, sram_grid, unpack
 from wafer_jax.program import Program
+from wafer_jax.routes import sources
 
 
 @dataclass(frozen=True)

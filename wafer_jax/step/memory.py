@@ -1,8 +1,8 @@
 """SRAM and payloads (docs/semantics.md, section 2.3).
 
 Payloads do not travel: a sender writes its k-th word to its ring of the log, the receiver reads
-it there (`lowering._rings`). At most one thread per PE issues, so a cycle costs one read and one
-write of SRAM and of the log per lane.
+it there (`routes.payload_rings`). At most one thread per PE issues, so a cycle costs one read and
+one write of SRAM and of the log per lane.
 """
 
 from dataclasses import replace
@@ -11,19 +11,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from wafer_jax.event_table import ADD_BF16, ADD_F16, ADD_F32, MODE_SHIFT, READS, WRITES
 from wafer_jax.faults import Fault
-from wafer_jax.lowering import (
-    ADD_BF16,
-    ADD_F16,
-    ADD_F32,
-    INPUT_OR_OUTPUT,
-    MODE_SHIFT,
-    OUTPUT,
-    READS,
-    WRITES,
-    Code,
-    StepSpec,
-)
+from wafer_jax.lowering import INPUT_OR_OUTPUT, OUTPUT, Code, StepSpec
 from wafer_jax.mesh_state import POISON, MemoryState
 from wafer_jax.step.threads import Issue, select
 
