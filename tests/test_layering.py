@@ -23,7 +23,7 @@ LAYERS = [
         "builder",
         "diagnosis",
     ),
-    ("step", "compilation", "execute", "result", "pictures"),
+    ("step", "compilation", "execute", "result", "pictures", "views"),
     ("collectives",),
     ("models",),
     ("governance",),

@@ -7,6 +7,7 @@
 See docs/design.md for the concepts and docs/semantics.md for the machine.
 """
 
+from wafer_jax import step
 from wafer_jax._version import __version__
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import allreduce, broadcast, gemv, reduce
@@ -17,6 +18,7 @@ from wafer_jax.hardware import RAMP, E, HardwareSpec, N, S, W, hardware, load_sp
 from wafer_jax.mesh_state import WaferState, initial_state, snapshot
 from wafer_jax.program import Kernel, Program, Slice, Tile
 from wafer_jax.result import Result
+from wafer_jax.views import queues, threads
 
 __all__ = [
     "RAMP",
@@ -45,7 +47,10 @@ __all__ = [
     "initial_state",
     "load_spec",
     "preset_names",
+    "queues",
     "reduce",
     "run",
     "snapshot",
+    "step",
+    "threads",
 ]
