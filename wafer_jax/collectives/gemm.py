@@ -36,6 +36,8 @@ from wafer_jax.collectives.gemm_layout import (
     block_numbers,
     check_align,
     columns_of_b,
+    cut,
+    join,
     layout_of,
     layout_of_tiles,
     load,
@@ -345,7 +347,8 @@ def apply(
     if values not in ("rounds", "dense"):
         raise WaferError(f'values={values!r}: choose "rounds" or "dense"')
     if values == "dense":
-        return _dense(a, b)
+        product = jnp.matmul(join(a), join(b), preferred_element_type=jnp.float32)
+        return cut(product, layout.mesh)
     function = lambda a, b: _rounds(a, b, layout)
     for _ in range(a.ndim - 4):
         function = jax.vmap(function)
@@ -365,17 +368,3 @@ def _rounds(a: jax.Array, b: jax.Array, layout: Layout) -> jax.Array:
 
     c = jnp.zeros((layout.tile_m, layout.tile_n, *layout.mesh), jnp.float32)
     return lax.fori_loop(0, layout.steps, step, c)
-
-
-def _dense(a: jax.Array, b: jax.Array) -> jax.Array:
-    (*_, m, _, height, width), n = a.shape, b.shape[-3]
-    product = jnp.matmul(_join(a), _join(b), preferred_element_type=jnp.float32)
-    blocks = product.reshape(*a.shape[:-4], height, m, width, n)
-    return jnp.moveaxis(blocks, (-4, -2), (-2, -1))
-
-
-def _join(tiles: jax.Array) -> jax.Array:
-    """[..., r, c, Y, X] to [..., Y r, X c]."""
-    *lead, rows, cols, height, width = tiles.shape
-    blocks = jnp.moveaxis(tiles, (-2, -1), (-4, -2))
-    return blocks.reshape(*lead, height * rows, width * cols)

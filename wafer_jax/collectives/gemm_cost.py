@@ -10,16 +10,18 @@ sends its first word in cycle max(6, 5 + s): go, onward and their waits, the sta
 and of the pause take the slot one after another. The pause ends l cycles after that first word.
 After the last word come three cycles of control, and the next step starts in the fourth.
 
-Exact, but for blocks of a few words in a step that the transfer bounds: blocks of A that come over
-two hops and blocks of B that come over one meet at the RAMP, for at most one cycle per step.
+Exact wherever no two streams want the same RAMP or slot. What is left: where a transfer bounds the
+step and a block is shorter than l words (7 on the WSE-2), the end of a block of A that comes over
+two hops meets the start of a block of B that comes over one at the RAMP, which costs at most
+``hop_cycles + s`` a step.
 """
 
 import math
 from dataclasses import dataclass
 
-from wafer_jax.collectives.gemm_layout import Layout, check_align, layout_of
+from wafer_jax.collectives.gemm_layout import Layout, block_words, check_align, layout_of
 from wafer_jax.collectives.kernels import clear_cycles, gemm_cycles
-from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES, HardwareSpec
+from wafer_jax.hardware import HardwareSpec
 
 
 @dataclass(frozen=True)
@@ -136,6 +138,5 @@ def _within(value: int, limit: int) -> int:
 
 def _words(layout: Layout, dtype: str) -> tuple[int, int]:
     """Words of a block of A and of B."""
-    sizes = (layout.tile_m * layout.block_k, layout.block_k * layout.tile_n)
-    a, b = (-(-size * DTYPE_BYTES[dtype] // WORD_BYTES) for size in sizes)
-    return a, b
+    a_size, b_size = layout.tile_m * layout.block_k, layout.block_k * layout.tile_n
+    return block_words(a_size, dtype), block_words(b_size, dtype)

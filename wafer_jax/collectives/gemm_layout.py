@@ -25,6 +25,7 @@ import numpy as np
 from wafer_jax.collectives.interleave import order, position
 from wafer_jax.collectives.tiles import tile_matrix, tile_size
 from wafer_jax.errors import WaferError
+from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES
 
 
 @dataclass(frozen=True)
@@ -189,6 +190,26 @@ def columns_of_b(b, layout: Layout):
     cols, (height, width) = layout.tile_n, layout.mesh
     blocks = b.reshape(layout.b_blocks, layout.block_k, cols, height, width)
     return blocks.transpose(1, 2, 3, 0, 4).reshape(layout.block_k, cols, layout.steps, width)
+
+
+def join(tiles: jax.Array) -> jax.Array:
+    """[..., r, c, Y, X] to [..., Y r, X c]."""
+    *lead, rows, cols, height, width = tiles.shape
+    blocks = jnp.moveaxis(tiles, (-2, -1), (-4, -2))
+    return blocks.reshape(*lead, height * rows, width * cols)
+
+
+def cut(dense: jax.Array, mesh: tuple[int, int]) -> jax.Array:
+    """[..., Y r, X c] to [..., r, c, Y, X]."""
+    *lead, rows, cols = dense.shape
+    height, width = mesh
+    blocks = dense.reshape(*lead, height, rows // height, width, cols // width)
+    return jnp.moveaxis(blocks, (-4, -2), (-2, -1))
+
+
+def block_words(size: int, dtype: str) -> int:
+    """Words of a block of ``size`` elements."""
+    return -(-size * DTYPE_BYTES[dtype] // WORD_BYTES)
 
 
 def _shifts(layout: Layout) -> dict[str, np.ndarray]:
