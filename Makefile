@@ -44,5 +44,8 @@ test-slow: $(VENV)/.dev  ## the heavy sweeps
 bench: $(VENV)/.demo  ## measure speed, compile time and memory
 	$(BIN)/python benchmarks/run.py
 
+pictures: $(VENV)/.demo  ## draw the pictures of the README
+	$(BIN)/python docs/pictures.py
+
 clean:  ## remove what the targets made
 	rm -rf $(VENV) build dist out .pytest_cache .ruff_cache

@@ -10,7 +10,7 @@ See docs/design.md for the concepts and docs/semantics.md for the machine.
 from wafer_jax import step
 from wafer_jax._version import __version__
 from wafer_jax.builder import ProgramBuilder
-from wafer_jax.collectives import allreduce, broadcast, gemv, reduce
+from wafer_jax.collectives import allreduce, broadcast, gemm, gemv, reduce
 from wafer_jax.errors import WaferError
 from wafer_jax.execute import Estimate, estimate, run
 from wafer_jax.faults import Fault, FaultError
@@ -42,6 +42,7 @@ __all__ = [
     "allreduce",
     "broadcast",
     "estimate",
+    "gemm",
     "gemv",
     "hardware",
     "initial_state",

@@ -49,7 +49,7 @@ def _arrows(ax, load: np.ndarray):
     oy, ox = ys + 0.12 * dx, xs - 0.12 * dy
     picture = ax.quiver(
         ox, oy, dx * 0.8, dy * 0.8, load[d, ys, xs], cmap="viridis", angles="xy",
-        scale_units="xy", scale=1, width=0.006, zorder=2,
+        scale_units="xy", scale=1, units="xy", width=0.07, zorder=2,
     )  # fmt: skip
     picture.set_clim(0, max(load[:4].max(initial=0), 1e-9))
     ax.set(xlim=(-0.7, width - 0.3), ylim=(height - 0.3, -0.7), aspect="equal")
