@@ -1,0 +1,370 @@
+"""The fabric level once more, as slow and plain as possible, written from docs/semantics.md alone.
+
+One Python object per PE, thread and FIFO; a word in a FIFO carries the cycle in which it becomes
+ready. Nothing here is packed, vectorised or shared with `wafer_jax.step`: the two must agree in
+every cycle because they read the same page, not because they read each other.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import oracle_snapshot
+from oracle_state import (
+    ELEMENT,
+    POISON,
+    Fifo,
+    Pe,
+    Running,
+    Thread,
+    add_words,
+    addresses,
+    read_tile,
+    write_tile,
+)
+
+from wafer_jax.faults import Fault
+from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX
+from wafer_jax.program import (
+    NO_ROUTE,
+    Compute,
+    Forward,
+    Halt,
+    Loop,
+    Program,
+    Receive,
+    Send,
+    Signal,
+    Wait,
+    event_slice,
+    event_words,
+    receive_color,
+    send_color,
+)
+
+STREAMS = (Send, Receive, Forward)
+
+
+class Oracle:
+    """Executes a program cycle by cycle.
+
+    Args:
+      program: What to execute.
+      tiles: Name -> [*shape, Y, X], loaded wherever a PE's role has a tile of that name.
+      values: False drops SRAM and payloads, like ``values="none"``.
+
+    Attributes:
+      now: The cycle that the next `step` executes.
+      stuck: Whether the last `step` found that nothing can happen any more.
+      seen: How often what happened ("multicast", "lost_link", "slot_contention", "jump", ...).
+    """
+
+    def __init__(
+        self, program: Program, tiles: Mapping[str, np.ndarray] | None = None, values: bool = True
+    ) -> None:
+        self.program = program
+        self.hw = program.hw
+        self.values = values
+        self.now = 0
+        self.stuck = False
+        self.seen: Counter[str] = Counter()
+        height, width = self.hw.mesh
+        self.pes = {
+            (y, x): self._make_pe(y, x, tiles or {}) for y in range(height) for x in range(width)
+        }
+
+    # ---- construction ----------------------------------------------------------------------
+
+    def _make_pe(self, y: int, x: int, tiles: Mapping[str, np.ndarray]) -> Pe:
+        program, hw = self.program, self.hw
+        role = program.role_at(y, x)
+        tables = role.threads + ((),) * (program.num_threads - len(role.threads))
+        pe = Pe(
+            threads=[Thread(events) for events in tables],
+            sram=np.full(program.sram_words if self.values else 0, POISON, np.uint32),
+        )
+        for c, color in enumerate(program.colors):
+            rx, mask = int(program.rx[c, y, x]), int(program.tx[c, y, x])
+            tx = tuple(d for d in range(5) if mask >> d & 1)
+            pe.routes.append((rx, tx))
+            if rx == RAMP:
+                queue = role.output_queues.get(color)
+                depth = 0 if queue is None else hw.output_queue_depths[queue]
+                latency = 1 + hw.ramp_cycles
+                pe.router[c] = Fifo(hw.router_depth + depth + latency, latency)
+            elif rx != NO_ROUTE:
+                pe.router[c] = Fifo(hw.router_depth + hw.hop_cycles, hw.hop_cycles)
+            if RAMP in tx:
+                queue = role.input_queues.get(color)
+                depth = 0 if queue is None else hw.input_queue_depths[queue]
+                pe.queue[c] = Fifo(depth + hw.ramp_cycles, hw.ramp_cycles)
+        for name, tile in role.tiles.items():
+            if self.values and name in tiles:
+                write_tile(pe.sram, tile, tiles[name][..., y, x])
+        for thread in pe.threads:
+            if thread.events:
+                self._load(thread, 0, 0)
+            else:
+                thread.halted = True
+        return pe
+
+    # ---- one cycle (section 2) ---------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Execute one cycle and move ``now`` on; False when the machine is stuck."""
+        departures = [
+            (pe, c, self._targets(y, x, c))
+            for (y, x), pe in self.pes.items()
+            for c in self._arbitrate(y, x, pe)
+        ]
+        issues = [(pe, thread) for pe in self.pes.values() if (thread := self._choose(pe))]
+        # Every decision is made: from here on the state may change.
+        for pe, c, targets in departures:
+            word = pe.router[c].pop()
+            for fifo in targets:
+                fifo.push(word, self.now)
+            self.seen["multicast"] += len(targets) > 1
+        for pe, thread in issues:
+            self._issue(pe, thread)
+        return self._advance(moved=bool(departures or issues))
+
+    def _advance(self, moved: bool) -> bool:
+        """Sections 4 and 5: the next cycle, a jump, or stuck (``now`` then stays)."""
+        if moved or any(fifo.in_flight(self.now) for fifo in self._fifos()):
+            self.now += 1
+            return True
+        later = [t.ready_at for t in self._threads() if not t.halted and t.ready_at > self.now]
+        self.stuck = not later
+        if later:
+            self.seen["jump"] += min(later) > self.now + 1
+            self.now = min(later)
+        return not self.stuck
+
+    # ---- routers (section 2.1) ---------------------------------------------------------------
+
+    def _arbitrate(self, y: int, x: int, pe: Pe) -> list[int]:
+        """Colours whose head leaves this router in this cycle; moves the colour pointer."""
+        num_colors = len(self.program.colors)
+        order = [(pe.color_pointer + i) % num_colors for i in range(num_colors)]
+        taken: set[int] = set()
+        winners, losers = [], []
+        for c in order:
+            if c not in pe.router or not pe.router[c].has_head(self.now):
+                continue
+            if not self._accepted(y, x, pe, c):
+                continue
+            links = set(pe.routes[c][1])
+            if links & taken:
+                losers.append(c)
+            else:
+                taken |= links
+                winners.append(c)
+        if losers:
+            self.seen["lost_link"] += 1
+            pe.color_pointer = losers[0]
+        return winners
+
+    def _accepted(self, y: int, x: int, pe: Pe, c: int) -> bool:
+        """Whether every target takes the ready head of colour ``c``."""
+        links = pe.routes[c][1]
+        listens = [self._listens(y, x, c, d) for d in links]
+        if not links or NO_ROUTE in listens:
+            self._fault(pe, Fault.UNROUTED)
+            return False
+        if any(rx != OPPOSITE[d] for d, rx in zip(links, listens, strict=True)):
+            self.seen["listens_elsewhere"] += 1
+            return False
+        return all(fifo.has_room() for fifo in self._targets(y, x, c))
+
+    def _listens(self, y: int, x: int, c: int, direction: int) -> int:
+        """Where the target in a direction receives the colour from; off the mesh: nowhere."""
+        if direction == RAMP:
+            return RAMP
+        neighbour = self.pes.get((y + STEP_YX[direction][0], x + STEP_YX[direction][1]))
+        return neighbour.routes[c][0] if neighbour else NO_ROUTE
+
+    def _targets(self, y: int, x: int, c: int) -> list[Fifo]:
+        """FIFOs into which a word of colour ``c`` goes from this router."""
+        pe = self.pes[y, x]
+        return [
+            pe.queue[c] if d == RAMP else self.pes[y + STEP_YX[d][0], x + STEP_YX[d][1]].router[c]
+            for d in pe.routes[c][1]
+        ]
+
+    # ---- threads (section 2.2) ---------------------------------------------------------------
+
+    def _choose(self, pe: Pe) -> Thread | None:
+        """The thread that takes the issue slot in this cycle; moves the thread pointer."""
+        count = len(pe.threads)
+        order = [(pe.thread_pointer + i) % count for i in range(count)]
+        requests = [t for t in order if self._requests(pe, pe.threads[t])]
+        if not requests:
+            return None
+        self.seen["slot_contention"] += len(requests) > 1
+        pe.thread_pointer = (requests[0] + 1) % count
+        return pe.threads[requests[0]]
+
+    def _requests(self, pe: Pe, thread: Thread) -> bool:
+        if thread.halted or self.now < thread.ready_at:
+            return False
+        event = thread.event
+        if isinstance(event, Wait):
+            return pe.semaphores[event.semaphore] > 0
+        into, out_of = send_color(event), receive_color(event)
+        return (into is None or pe.router[self._axis(into)].has_room()) and (
+            out_of is None or pe.queue[self._axis(out_of)].has_head(self.now)
+        )
+
+    def _issue(self, pe: Pe, thread: Thread) -> None:
+        event = thread.event
+        if isinstance(event, STREAMS):
+            self._stream(pe, thread, event)
+        elif isinstance(event, Compute):
+            self._compute(pe, event)
+        elif isinstance(event, Signal):
+            pe.semaphores[event.semaphore] += 1
+        elif isinstance(event, Loop):
+            self.seen["loop"] += 1
+        elif isinstance(event, Wait):
+            pe.semaphores[event.semaphore] -= 1
+            self.seen["wait"] += 1
+        thread.left -= 1
+        if thread.left == 0:
+            cycles = event.cycles if isinstance(event, Compute) else 1
+            self._load(thread, _successor(thread), self.now + cycles)
+
+    def _load(self, thread: Thread, pc: int, ready_at: int) -> None:
+        thread.pc = pc
+        event = thread.event
+        thread.halted = isinstance(event, Halt)
+        thread.left = 0 if thread.halted else event_words(event)
+        setup = self.hw.stream_setup_cycles if isinstance(event, STREAMS) else 0
+        thread.ready_at = ready_at + setup
+
+    def _stream(self, pe: Pe, thread: Thread, event: Send | Receive | Forward) -> None:
+        """One word of a stream event (the table of section 2.2)."""
+        piece, into, out_of = event_slice(event), send_color(event), receive_color(event)
+        adds = not isinstance(event, Send) and event.combine == "add"
+        reads = adds or isinstance(event, Send)
+        writes = isinstance(event, Receive)
+        word = memory = 0
+        if out_of is not None:
+            word = pe.queue[self._axis(out_of)].pop()
+            pe.received[self._axis(out_of)] += 1
+        if piece is not None:
+            address = piece.offset + piece.stride * (event_words(event) - thread.left)
+            if self.values:
+                self._check_race(pe, address, reads=reads, writes=writes)
+                memory = self._read(pe, address) if reads else 0
+                word = add_words(memory, word, piece) if adds else word
+            if isinstance(event, Send):
+                word = memory
+            if writes and self.values:
+                pe.sram[address] = word
+        if into is not None:
+            pe.router[self._axis(into)].push(word, self.now)
+            pe.sent[self._axis(into)] += 1
+
+    def _read(self, pe: Pe, address: int) -> int:
+        word = int(pe.sram[address])
+        if word == POISON:
+            self._fault(pe, Fault.UNWRITTEN_READ)
+        return word
+
+    def _check_race(self, pe: Pe, address: int, *, reads: bool, writes: bool) -> None:
+        for kernel in pe.running:
+            touched = (writes and address in kernel.inputs | kernel.outputs) or (
+                reads and address in kernel.outputs
+            )
+            if touched and kernel.first <= self.now <= kernel.last:
+                self._fault(pe, Fault.KERNEL_RACE)
+
+    def _compute(self, pe: Pe, event: Compute) -> None:
+        """Reads and writes at the issue; the race fault covers every other moment."""
+        pe.running.append(
+            Running(
+                first=self.now + 1,
+                last=self.now + event.cycles - 1,
+                inputs={i for tile in event.inputs for i in addresses(tile)},
+                outputs={i for tile in event.outputs for i in addresses(tile)},
+            )
+        )
+        self.seen["kernel"] += 1
+        if not self.values:
+            return
+        for tile in event.inputs:
+            for address in addresses(tile):
+                self._read(pe, address)
+        with np.errstate(all="ignore"):
+            results = event.kernel.fn(*(read_tile(pe.sram, tile) for tile in event.inputs))
+        results = results if isinstance(results, tuple) else (results,)
+        for tile, result in zip(event.outputs, results, strict=True):
+            write_tile(pe.sram, tile, np.asarray(result))
+
+    # ---- whole runs ----------------------------------------------------------------------------
+
+    def run(self, max_cycles: int = 100_000) -> "Oracle":
+        """Step until stuck, or until ``now`` reaches ``max_cycles``; then `finish`."""
+        while self.now < max_cycles and self.step():
+            pass
+        return self.finish()
+
+    def finish(self) -> "Oracle":
+        """Set the bits that exist only at the end of a run; they happened in no cycle."""
+        if not self.stuck:
+            return self
+        quiescent = all(t.halted for t in self._threads())
+        for pe in self.pes.values():
+            left_over = any(f.words for f in (*pe.router.values(), *pe.queue.values()))
+            if quiescent and left_over:
+                pe.faults |= Fault.UNDELIVERED
+            if not all(t.halted for t in pe.threads):
+                pe.faults |= Fault.DEADLOCK
+        return self
+
+    @property
+    def cycles(self) -> int:
+        """Largest finish cycle; ``now`` where some thread has not halted."""
+        if all(t.halted for t in self._threads()):
+            return max(t.ready_at for t in self._threads())
+        return self.now
+
+    def tile(self, name: str) -> np.ndarray:
+        """A tile as [*shape, Y, X]; zeros on PEs that lack it."""
+        owners = [role.tiles[name] for role in self.program.roles if name in role.tiles]
+        out = np.zeros((*owners[0].shape, *self.hw.mesh), ELEMENT[owners[0].dtype])
+        for (y, x), pe in self.pes.items():
+            if (tile := self.program.role_at(y, x).tiles.get(name)) is not None:
+                out[..., y, x] = read_tile(pe.sram, tile)
+        return out
+
+    def _fault(self, pe: Pe, fault: Fault) -> None:
+        pe.faults |= fault
+        if pe.fault_cycle < 0:
+            pe.fault_cycle = self.now
+
+    def _axis(self, color: int) -> int:
+        return self.program.colors.index(color)
+
+    def _threads(self) -> Iterator[Thread]:
+        return (thread for pe in self.pes.values() for thread in pe.threads)
+
+    def _fifos(self) -> Iterator[Fifo]:
+        return (f for pe in self.pes.values() for f in (*pe.router.values(), *pe.queue.values()))
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state at the start of cycle ``now`` (see `oracle_snapshot`)."""
+        return oracle_snapshot.snapshot(self)
+
+
+def _successor(thread: Thread) -> int:
+    """The event behind the current one; a loop counts the jumps that it made."""
+    event = thread.event
+    if not isinstance(event, Loop):
+        return thread.pc + 1
+    if thread.loop_counters[event.level] < event.count - 1:
+        thread.loop_counters[event.level] += 1
+        return event.first
+    thread.loop_counters[event.level] = 0
+    return thread.pc + 1

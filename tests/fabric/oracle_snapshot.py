@@ -1,0 +1,71 @@
+"""The oracle's whole state as named planes, PE axes last: what `step` must equal in every cycle."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from oracle_state import Fifo, Pe
+
+from wafer_jax.program import Loop, Program, Signal, Wait
+
+if TYPE_CHECKING:
+    from oracle import Oracle
+
+
+def snapshot(oracle: "Oracle") -> dict[str, Any]:
+    """The state at the start of cycle ``now``, after its phase (a).
+
+    Axes: C colours, T threads, S semaphores, L loop levels, Y rows, X columns.
+    """
+    program, now = oracle.program, oracle.now
+    colors, threads = range(len(program.colors)), range(program.num_threads)
+    semaphores, levels = _highest(program)
+
+    def plane(value: Callable[[Pe], Any], dtype: Any = np.int64) -> np.ndarray:
+        out = np.zeros(program.hw.mesh, dtype)
+        for (y, x), pe in oracle.pes.items():
+            out[y, x] = value(pe)
+        return out
+
+    def planes(indices: range, value: Callable[[Pe, int], Any], dtype: Any = np.int64):
+        each = [plane(lambda pe, i=i: value(pe, i), dtype) for i in indices]
+        return np.stack(each) if each else np.zeros((0, *program.hw.mesh), dtype)
+
+    def measure(family: str, of: Callable[[Fifo], int]) -> np.ndarray:
+        return planes(colors, lambda pe, c: of(f) if (f := getattr(pe, family).get(c)) else 0)
+
+    loop_counters = [
+        planes(threads, lambda pe, t, n=n: pe.threads[t].loop_counters[n]) for n in range(levels)
+    ]
+    out = {
+        "now": now,
+        "router_ready": measure("router", lambda f: f.ready(now)),
+        "router_total": measure("router", lambda f: len(f.words)),
+        "input_ready": measure("queue", lambda f: f.ready(now)),
+        "input_total": measure("queue", lambda f: len(f.words)),
+        "color_pointer": plane(lambda pe: pe.color_pointer),
+        "thread_pointer": plane(lambda pe: pe.thread_pointer),
+        "pc": planes(threads, lambda pe, t: pe.threads[t].pc),
+        "left": planes(threads, lambda pe, t: pe.threads[t].left),
+        "ready_at": planes(threads, lambda pe, t: pe.threads[t].ready_at),
+        "halted": planes(threads, lambda pe, t: pe.threads[t].halted, bool),
+        "semaphores": planes(range(semaphores), lambda pe, s: pe.semaphores[s]),
+        "loop_counters": np.array(loop_counters, np.int64).reshape(
+            levels, len(threads), *program.hw.mesh
+        ),
+        "sent": planes(colors, lambda pe, c: pe.sent[c]),
+        "received": planes(colors, lambda pe, c: pe.received[c]),
+        "faults": plane(lambda pe: pe.faults),
+        "fault_cycle": plane(lambda pe: pe.fault_cycle),
+    }
+    if oracle.values:
+        out["sram"] = planes(range(program.sram_words), lambda pe, i: pe.sram[i], np.uint32)
+    return out
+
+
+def _highest(program: Program) -> tuple[int, int]:
+    """Semaphores and loop levels in use: the highest number of each, plus one."""
+    events = [e for role in program.roles for thread in role.threads for e in thread]
+    semaphores = [e.semaphore for e in events if isinstance(e, Signal | Wait)]
+    levels = [e.level for e in events if isinstance(e, Loop)]
+    return max(semaphores, default=-1) + 1, max(levels, default=-1) + 1

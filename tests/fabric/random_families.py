@@ -1,0 +1,87 @@
+"""Families of random programs: machines, tiles and kernels that the seeds of a family share."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from wafer_jax.hardware import HardwareSpec, hardware
+from wafer_jax.program import Kernel
+
+
+@dataclass(frozen=True)
+class Family:
+    """What all programs of a family share; ``rows_alike``: every row runs the same roles."""
+
+    mesh: tuple[int, int]
+    colors: tuple[int, ...]
+    threads: int
+    trees: int = 2
+    words: int = 12
+    semaphores: int = 3
+    rows_alike: bool = False
+    hw: dict[str, Any] = field(default_factory=dict)
+
+    def hardware(self, **overrides: Any) -> HardwareSpec:
+        return hardware("toy", self.mesh).replace(**{**self.hw, **overrides})
+
+
+def _hw(hop: int, ramp: int, router: int, inputs, outputs, setup: int) -> dict[str, Any]:
+    return {
+        "hop_cycles": hop,
+        "ramp_cycles": ramp,
+        "router_depth": router,
+        "input_queue_depths": inputs,
+        "output_queue_depths": outputs,
+        "stream_setup_cycles": setup,
+    }
+
+
+FAMILIES = (
+    Family((1, 1), (0, 3), 3, hw=_hw(1, 2, 2, (2, 1), (1, 3), 2)),
+    Family((1, 6), (0, 1, 2), 2, hw=_hw(1, 1, 1, (1, 2, 3), (3, 1, 2), 0)),
+    Family((5, 1), (1, 4, 5), 2, hw=_hw(2, 3, 2, (2, 2, 1), (1, 1, 1), 5)),
+    Family((2, 3), (0, 1, 2, 7), 4, hw=_hw(3, 1, 1, (1, 1, 2, 2), (2, 1, 1, 2), 1)),
+    Family((4, 4), (2, 5, 6, 9, 11), 2, hw=_hw(1, 1, 1, (2,) * 5, (1, 2, 3, 1, 1), 0)),
+    Family((6, 7), (0, 1, 2, 3), 2, trees=3, hw=_hw(1, 2, 2, (2, 3, 1, 2), (1,) * 4, 3)),
+    Family((3, 5), (0, 2, 4), 1, words=20, semaphores=1, hw=_hw(2, 1, 3, (1, 2, 1), (1, 2, 2), 0)),
+    Family((2, 6), (1, 2, 3), 3, rows_alike=True, hw=_hw(1, 1, 1, (1, 1, 1), (1, 1, 1), 4)),
+    Family((5, 2), (3, 4, 8), 2, words=40, hw=_hw(9, 4, 12, (20, 3, 1), (2, 9, 4), 17)),
+    Family(
+        (7, 3),
+        (0, 1, 2, 3, 4, 5),
+        3,
+        trees=1,
+        semaphores=12,
+        hw=_hw(2, 2, 1, (1,) * 6, (1,) * 6, 0),
+    ),
+)
+
+
+# Kernels are module-level functions of Python operators alone: numpy and jax both run them.
+def turn(a):
+    return a.T
+
+
+def blend(a, b):
+    return (a + b.T) * 0.5, b - a.T
+
+
+def skew(h):
+    return h - h.T
+
+
+def mirror(g):
+    return -g[::-1]
+
+
+TURN, BLEND, SKEW, MIRROR = (Kernel(name=f.__name__, fn=f) for f in (turn, blend, skew, mirror))
+
+TILES = {
+    "a": ((3, 4), "float32"),
+    "b": ((4, 3), "float32"),
+    "h": ((5, 5), "bfloat16"),
+    "g": ((16,), "float16"),
+    "u": ((6,), "float32"),  # never loaded: reading it before a write is a fault
+    "pad": ((3,), "float32"),  # of some roles, so that "e" lies at different offsets
+    "e": ((5,), "float32"),  # of some roles
+}
+COMMON, LOADED = ("a", "b", "h", "g", "u"), ("a", "b", "h", "g", "e")
