@@ -8,9 +8,14 @@ from types import SimpleNamespace
 from wafer_jax.collectives import (
     allreduce_ktree,
     broadcast,
+    gemm,
+    gemm_transposed,
     gemv,
+    interleave,
+    kv_shift,
     reduce_chain,
     reduce_two_phase,
+    relayout,
 )
 
 reduce = SimpleNamespace(chain=reduce_chain.program, two_phase=reduce_two_phase.program)
@@ -20,8 +25,13 @@ __all__ = [
     "allreduce",
     "allreduce_ktree",
     "broadcast",
+    "gemm",
+    "gemm_transposed",
     "gemv",
+    "interleave",
+    "kv_shift",
     "reduce",
     "reduce_chain",
     "reduce_two_phase",
+    "relayout",
 ]

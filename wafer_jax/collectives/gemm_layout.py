@@ -96,11 +96,6 @@ def layout_of_tiles(a: jax.Array, b: jax.Array) -> Layout:
             f"MeshGEMM: a {a.shape} and b {b.shape} contract {whole} and {b_rows * height} "
             f"columns and rows: cut them with gemm.tile_operands"
         )
-    if whole % math.lcm(height, width):
-        raise WaferError(
-            f"MeshGEMM: {whole} contracted columns do not divide into "
-            f"{math.lcm(height, width)} blocks: cut them with gemm.tile_operands"
-        )
     return layout_of((height, width), rows * height, whole, cols * width)
 
 

@@ -91,14 +91,14 @@ def _rounds(a: jax.Array, b: jax.Array) -> jax.Array:
     tiles = jnp.asarray(_tile_numbers(height))
     steps = math.lcm(height, width)
     per_column, per_tile = steps // width, steps // height
-    part = jnp.arange(steps, dtype=jnp.int32).reshape(width, per_column).T[:, None]  # [a, 1, X]
+    part = jnp.arange(steps, dtype=jnp.int32).reshape(width, per_column).T[:, None]  # [q, 1, X]
 
     def step(s: jax.Array, c: jax.Array) -> jax.Array:
         b_now = jnp.swapaxes(jnp.take(b, tiles[s], axis=2), 0, 1)
         product = gemm(jnp.zeros((m, n, height, width), jnp.float32), a, b_now)
         total = _sum_to_every_root(product).reshape(m, per_tile, -1, height, width)
         for i in range(per_tile):
-            here = part == (tiles[s] * per_tile + i)[:, None]  # [a, Y, X]
+            here = part == (tiles[s] * per_tile + i)[None, :, None]  # [q, Y, X]
             c = jnp.where(here[None, :, None], total[:, i, None], c)
         return c
 
@@ -155,18 +155,29 @@ def cost(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") ->
     height, width = hw.mesh
     steps = math.lcm(height, width)
     tile_m, tile_k, part_n = tile_size(m, height), tile_size(k, width), tile_size(n, steps)
-    per_tile, per_column = steps // height, steps // width
+    per_tile = steps // height
     product = gemm_cycles(hw, tile_m, tile_k, part_n * per_tile, dtype)
     words = block_words(part_n * per_tile * tile_k, dtype)
     around = max(6, 5 + hw.stream_setup_cycles) + 4
     transfer = around + transfer_cycles(hw, [words], False) if height > 1 else 0
-    total = 0
-    for tile in range(height):
-        parts = np.arange(tile * per_tile, (tile + 1) * per_tile) // per_column
-        roots, counts = np.unique(parts, return_counts=True)
-        sums = sum(
-            tree_cycles(hw, whole(width, int(root)), width, int(count) * part_n * tile_m)
-            for root, count in zip(roots, counts, strict=True)
-        )
-        total += max(product + (sums if width > 1 else 0) + 3, transfer)
-    return total
+    sums = [_chains_cycles(hw, tile, part_n * tile_m) for tile in range(height)]
+    return sum(max(product + chains + 3, transfer) for chains in sums)
+
+
+def _chains_cycles(hw: HardwareSpec, tile: int, words: int) -> int:
+    """Cycles to sum the partial products with one tile of B, ``words`` for each part of it.
+
+    Parts that belong to several columns follow each other down the chains: the longest chain's
+    latency counts once, the others' words and set-up come on top.
+    """
+    height, width = hw.mesh
+    if width == 1:
+        return 0
+    steps = math.lcm(height, width)
+    per_tile, per_column = steps // height, steps // width
+    parts = np.arange(tile * per_tile, (tile + 1) * per_tile) // per_column
+    roots, counts = np.unique(parts, return_counts=True)
+    sizes = [(int(root), int(count) * words) for root, count in zip(roots, counts, strict=True)]
+    each = [(tree_cycles(hw, whole(width, root), width, size), size) for root, size in sizes]
+    *others, (longest, _) = sorted(each)
+    return longest + sum(hw.stream_setup_cycles + size for _, size in others)

@@ -43,10 +43,10 @@ def counts(length: jax.Array | int, rows: int) -> jax.Array:
 
 def held(length: jax.Array | int, slots: int, rows: int) -> jax.Array:
     """[slots, rows] int32: number of the vector in each slot, or -1 where there is none."""
-    first = first_of_rows(length, rows)
+    first = first_of_rows(length, rows)[None]
     slot = jnp.arange(slots, dtype=jnp.int32)[:, None]
-    number = first[:-1] + (slot - first[:-1]) % slots
-    return jnp.where(number < first[1:], number, -1)
+    number = first[:, :-1] + (slot - first[:, :-1]) % slots
+    return jnp.where(number < first[:, 1:], number, -1)
 
 
 def shift(cache: jax.Array, length: jax.Array, slot_axis: int = 0) -> jax.Array:

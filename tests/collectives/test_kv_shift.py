@@ -1,0 +1,96 @@
+"""Balanced upward shift of a KV cache: its invariants by brute force, its cycles on the fabric."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from lines_harness import oracle_cycles
+
+from wafer_jax import ProgramBuilder, WaferError, hardware
+from wafer_jax.collectives import kv_shift
+from wafer_jax.hardware import RAMP, N, S
+
+CACHES = [(1, 1), (1, 4), (2, 1), (2, 3), (3, 4), (5, 2), (8, 3)]
+"""Rows and slots."""
+
+
+def history(rows: int, slots: int):
+    """The cache (as the numbers of its vectors, -1 empty) after 0, 1, 2, ... vectors."""
+    apply = jax.jit(kv_shift.apply)
+    cache = jnp.full((slots, 2, rows, 3), -1.0)
+    yield np.asarray(cache)
+    for t in range(rows * slots):
+        kv_shift.check_room(cache, t)
+        cache = apply(cache, jnp.full((2, 3), float(t)), jnp.int32(t))
+        yield np.asarray(cache)
+    with pytest.raises(WaferError, match=f"full: {rows * slots} vectors"):
+        kv_shift.check_room(cache, rows * slots)
+
+
+def contents(cache: np.ndarray, number: np.ndarray) -> list[list[int]]:
+    """Vectors of each row, oldest first; a slot that `held` leaves out has a stale one or none."""
+    assert (cache == cache[:, :1, :, :1]).all()
+    rows = np.where(number >= 0, cache[:, 0, :, 0], -1).T
+    return [sorted(int(v) for v in row if v >= 0) for row in rows]
+
+
+@pytest.mark.parametrize(("rows", "slots"), CACHES)
+def test_invariants(rows, slots):
+    before = None
+    for length, cache in enumerate(history(rows, slots)):
+        number = np.asarray(kv_shift.held(length, slots, rows))
+        held = contents(cache, number)
+        fills = [len(row) for row in held]
+        assert max(fills) - min(fills) <= 1
+        assert fills == np.asarray(kv_shift.counts(length, rows)).tolist()
+        # From the top row down the vectors are in order of time: nothing lost, nothing doubled.
+        assert [v for row in held for v in row] == list(range(length))
+        assert (np.where(number >= 0, cache[:, 0, :, 0], -1) == number).all()
+        if before is not None:
+            check_moves(before, held)
+        before = held
+
+
+def check_moves(before: list[list[int]], after: list[list[int]]) -> None:
+    """Vectors stay or go up one row, only the oldest of a row; the new one is in the last row."""
+    row_of = {v: y for y, row in enumerate(before) for v in row}
+    for y, row in enumerate(after):
+        for v in row:
+            if v not in row_of:
+                assert y == len(after) - 1
+            elif row_of[v] != y:
+                assert y == row_of[v] - 1
+                assert v == before[row_of[v]][0]
+
+
+def test_slot_axis_and_other_axes():
+    layers, slots, rows, width = 2, 3, 4, 5
+    cache = jnp.zeros((layers, slots, 2, rows, width))
+    entry = jnp.arange(layers * 2 * width, dtype=jnp.float32).reshape(layers, 2, width)
+    for t in range(7):
+        cache = kv_shift.apply(cache, entry + t, jnp.int32(t), slot_axis=1)
+    one = jnp.zeros((slots, 2, rows, width))
+    for t in range(7):
+        one = kv_shift.apply(one, entry[1] + t, jnp.int32(t))
+    assert (cache[1] == one).all()
+    assert kv_shift.capacity(cache, 1) == 12
+
+
+@pytest.mark.parametrize("preset", ["toy", "wse2", "wse3"])
+@pytest.mark.parametrize("elements", [1, 2, 5, 8, 40])
+def test_cost_is_what_one_hop_up_takes(preset, elements):
+    hw = hardware(preset).replace(mesh=(6, 2))
+    builder = ProgramBuilder(hw)
+    leaving, arriving = builder.tile("leaving", (elements,)), builder.tile("arriving", (elements,))
+    for y in range(1, 6):
+        builder.route(y % 2, y, slice(None), RAMP, N)
+        builder.route(y % 2, y - 1, slice(None), S, RAMP)
+    for y in range(6):
+        role = builder.role(f"row {y}", at=(y, slice(None)))
+        if y > 0:
+            role.thread(0).send(y % 2, leaving)
+        if y < 5:
+            role.thread(1).receive((y + 1) % 2, arriving)
+    assert oracle_cycles(builder.build()) == kv_shift.cost(hw, elements)
+    assert kv_shift.cost(hw, 2 * elements, dtype="float16") == kv_shift.cost(hw, elements)
+    assert kv_shift.cost(hw.replace(mesh=(1, 4)), elements) == 0
