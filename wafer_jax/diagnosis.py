@@ -15,7 +15,6 @@ from wafer_jax.program import (
     Program,
     Signal,
     Wait,
-    describe,
     receive_color,
     send_color,
 )
@@ -103,9 +102,9 @@ def _recorded(program: Program, state: WaferState, snap: dict) -> Iterator[Fault
             if kind is Fault.UNROUTED:
                 what = _unrouted(program, place, int(y), int(x))
             else:
-                events = program.role_at(y, x).threads[place >> 16]
-                event = events[place & 0xFFFF]
-                what = f"thread {place >> 16}, event {place & 0xFFFF}: {describe(event)}"
+                thread, event = place >> 16, place & 0xFFFF
+                text = program.role_at(y, x).describe(thread, event)
+                what = f"thread {thread}, event {event}: {text}"
             cycle = int(snap["fault_cycle"][y, x])
             yield FaultRecord(kind=kind, y=int(y), x=int(x), cycle=cycle, what=what)
 
@@ -166,7 +165,7 @@ def _wait_of(program: Program, snap: dict, source: np.ndarray, pe: PE) -> _Wait:
         event = events[number]
         if isinstance(event, Halt):
             continue
-        here = f"thread {t}, event {number} ({describe(event)})"
+        here = f"thread {t}, event {number} ({role.describe(t, number)})"
         if isinstance(event, Wait):
             owners = [
                 u for u, es in enumerate(role.threads) if Signal(event.semaphore) in es and u != t

@@ -208,6 +208,11 @@ class Role:
         """Words of SRAM that the tiles span."""
         return max((t.offset + t.words for t in self.tiles.values()), default=0)
 
+    def describe(self, thread: int, event: int) -> str:
+        """One event of the role as text, tiles by name."""
+        names = {(t.offset, t.words): t.name for t in self.tiles.values()}
+        return describe(self.threads[thread][event], names)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Program:
@@ -282,10 +287,9 @@ class Program:
             if (rx := int(self.rx[i, y, x])) != NO_ROUTE:
                 targets = direction_set(int(self.tx[i, y, x]))
                 lines.append(f"  colour {color:2d}  {DIRECTION_NAMES[rx]} -> {targets}")
-        names = {(t.offset, t.words): t.name for t in role.tiles.values()}
         for t, events in enumerate(role.threads):
             lines.append(f"  thread {t}")
-            lines += [f"    {i:3d}  {describe(e, names)}" for i, e in enumerate(events)]
+            lines += [f"    {i:3d}  {role.describe(t, i)}" for i in range(len(events))]
         used = role.words * WORD_BYTES
         lines.append(f"  SRAM {used} of {self.hw.data_bytes} bytes")
         return "\n".join(lines)

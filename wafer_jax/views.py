@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from wafer_jax.mesh_state import WaferState, snapshot
-from wafer_jax.program import Program, describe
+from wafer_jax.program import Program
 
 
 def queues(program: Program, state: WaferState) -> pd.DataFrame:
@@ -36,7 +36,7 @@ def threads(program: Program, state: WaferState) -> pd.DataFrame:
     t, y, x = np.nonzero(~snap["halted"])
     pc = snap["pc"][t, y, x]
     events = [
-        describe(program.role_at(int(row), int(column)).threads[thread][number])
+        program.role_at(int(row), int(column)).describe(thread, number)
         for thread, row, column, number in zip(t, y, x, pc, strict=True)
     ]
     table = pd.DataFrame(
