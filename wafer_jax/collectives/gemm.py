@@ -347,7 +347,9 @@ def apply(
     if values not in ("rounds", "dense"):
         raise WaferError(f'values={values!r}: choose "rounds" or "dense"')
     if values == "dense":
-        product = jnp.matmul(join(a), join(b), preferred_element_type=jnp.float32)
+        product = jnp.matmul(
+            join(a), join(b), precision="highest", preferred_element_type=jnp.float32
+        )
         return cut(product, layout.mesh)
     function = lambda a, b: _rounds(a, b, layout)
     for _ in range(a.ndim - 4):

@@ -83,7 +83,8 @@ def apply(
 
 
 def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.matmul(a, jnp.swapaxes(b, -1, -2), preferred_element_type=jnp.float32)
+    b = jnp.swapaxes(b, -1, -2)
+    return jnp.matmul(a, b, precision="highest", preferred_element_type=jnp.float32)
 
 
 def _rounds(a: jax.Array, b: jax.Array) -> jax.Array:
