@@ -1,1 +1,5 @@
 """Model families: checkpoints, configurations, the dense reference, and their place on a mesh."""
+
+from wafer_jax.models.model import Model, load
+
+__all__ = ["Model", "load"]

@@ -1,0 +1,167 @@
+"""A tiny random Llama on small regions against the dense reference; SmolLM2 has its own file."""
+
+import jax
+import numpy as np
+import pytest
+
+from models.tiny_llama import LLAMA3, TINY, random_weights
+from wafer_jax import hardware
+from wafer_jax.errors import WaferError
+from wafer_jax.models.checkpoints import Checkpoint
+from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.dense import DenseModel
+from wafer_jax.models.mesh_llama import MeshModel
+
+PROMPT, TOKENS = 9, 14
+IDS = np.random.default_rng(1).integers(0, 97, TOKENS)
+
+
+def tiny(**changes) -> Checkpoint:
+    config = LlamaConfig.from_hf({**TINY, **changes})
+    return Checkpoint(config, random_weights(config), None, "tiny", "here")
+
+
+def roomy(mesh: tuple[int, int]):
+    """A machine whose PEs hold anything."""
+    return hardware("wse2", mesh=mesh).replace(sram_bytes=1 << 24)
+
+
+def reference(checkpoint: Checkpoint) -> tuple[np.ndarray, np.ndarray]:
+    """Logits [T, V] and hidden states [L + 1, T, E] of all of IDS."""
+    dense = DenseModel.from_weights(checkpoint.config, checkpoint.weights)
+    logits, hidden = dense.forward(IDS, hidden_states=True)
+    return np.asarray(logits)[0], np.asarray(hidden)[:, 0]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return MeshModel(tiny(), roomy((2, 3)))
+
+
+def assert_close(found, expected):
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize(
+    ("mesh", "k", "changes"),
+    [
+        ((2, 3), 2, {"rope_scaling": LLAMA3}),
+        ((4, 4), 3, {"num_key_value_heads": 6, "attention_bias": True}),
+        ((1, 1), 2, {"num_key_value_heads": 1}),
+        ((1, 7), 2, {"tie_word_embeddings": True}),
+        ((3, 1), 2, {"num_key_value_heads": 3}),
+        ((5, 12), 1, {}),
+    ],
+    ids=["gqa", "mha", "mqa on one PE", "a row", "a column", "more columns than pairs"],
+)
+def test_prefill_and_decode_equal_the_dense_reference(mesh, k, changes):
+    checkpoint = tiny(**changes)
+    logits, hidden = reference(checkpoint)
+    model = MeshModel(checkpoint, roomy(mesh), k=k)
+    output = model.prefill(IDS[:PROMPT], context=TOKENS)
+    assert_close(output.hidden_states, hidden[:, :PROMPT])
+    assert_close(output.logits, logits[PROMPT - 1])
+    for t in range(PROMPT, TOKENS):
+        output = model.decode(int(IDS[t]), output.cache)
+        assert_close(output.hidden_states[:, 0], hidden[:, t])
+        assert_close(output.logits, logits[t])
+    assert int(output.cache.length) == TOKENS
+
+
+def test_the_embedding_may_have_more_rows_than_a_layer():
+    checkpoint = tiny(vocab_size=3001)
+    hw = hardware("wse2", mesh=(2, 3)).replace(device_mesh=(64, 4), sram_bytes=45_000)
+    model = MeshModel(checkpoint, hw)
+    assert model.place().embedding.mesh == (4, 4)
+    logits, _ = reference(checkpoint)
+    output = model.prefill(IDS[:PROMPT])
+    assert_close(output.logits, logits[PROMPT - 1])
+    assert_close(model.decode(int(IDS[PROMPT]), output.cache).logits, logits[PROMPT])
+
+
+def test_the_order_of_additions_is_the_only_difference(model):
+    """The same prompt with products made densely: close, and not the same bits."""
+    dense = MeshModel(tiny(), roomy((2, 3)), values="dense")
+    rounds, other = model.prefill(IDS).logits, dense.prefill(IDS).logits
+    assert_close(rounds, other)
+    assert not np.array_equal(rounds, other)
+
+
+def test_generation_equals_the_dense_reference(model):
+    checkpoint = tiny()
+    dense = DenseModel.from_weights(checkpoint.config, checkpoint.weights)
+    seen = []
+    generation = model.generate(
+        IDS[:PROMPT], max_new_tokens=6, stop_ids=(), keep_logits=True,
+        progress=lambda *what: seen.append(what),
+    )  # fmt: skip
+    expected = dense.generate(IDS[:PROMPT], max_new_tokens=6, stop_ids=())
+    assert list(generation.ids) == expected
+    assert generation.text is None
+    assert generation.logits is not None
+    assert generation.logits.shape == (6, 97)
+    assert generation.logits.argmax(-1).tolist() == expected
+    assert seen == [("prefill", 0, 1), ("prefill", 1, 1), *(("decode", n, 6) for n in range(1, 7))]
+    stopped = model.generate(IDS[:PROMPT], max_new_tokens=6, stop_ids=expected[2:3])
+    assert list(stopped.ids) == expected[: expected.index(expected[2]) + 1]
+
+
+def test_generation_reports_cycles_and_rates(model):
+    generation = model.generate(IDS[:PROMPT], max_new_tokens=3, stop_ids=())
+    prefill, decode = generation.prefill, generation.decode
+    assert (prefill.tokens, decode.tokens) == (PROMPT, PROMPT + 2)
+    assert prefill.cycles < generation.cycles <= prefill.cycles + 2 * decode.cycles
+    assert generation.seconds == generation.cycles / 1.1e9
+    assert set(generation.rates["phase"]) == {"prefill", "decode"}
+    assert generation.operators["cycles"].gt(0).all()
+    assert "tiny" in repr(generation)
+    assert "<table" in generation._repr_html_()
+
+
+def test_decode_compiles_once_and_reuses_the_memory_of_its_cache(model):
+    output = model.prefill(IDS[:2], context=TOKENS)
+    first = model.decode(3, output.cache)
+    assert output.cache.keys.is_deleted()
+    from wafer_jax import compilation
+
+    known = len(compilation._compiled)
+    for token in range(5):
+        first = model.decode(token, first.cache)
+    assert len(compilation._compiled) == known
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m: m.prefill([]), "one or more integers"),
+        (lambda m: m.prefill([97]), "outside the vocabulary of 97"),
+        (lambda m: m.prefill([[1]]), "one or more integers"),
+        (lambda m: m.prefill([1, 2], context=1), "context of 1 tokens cannot serve a prompt of 2"),
+        (lambda m: m.prefill([1, 2], context=65), "the model's context is 64"),
+        (lambda m: m.generate([1], max_new_tokens=0), "ask for at least 1"),
+        (lambda m: m.generate("text"), "no tokenizer"),
+        (lambda m: m.generate([1], max_new_tokens=64), "context is 64"),
+    ],
+)
+def test_bad_input_is_one_clear_line(model, call, message):
+    with pytest.raises(WaferError, match=message) as error:
+        call(model)
+    assert "\n" not in str(error.value)
+
+
+def test_a_full_cache_is_refused(model):
+    output = model.prefill(IDS[:3], context=64)
+    cache = output.cache
+    full = jax.tree.map(lambda x: x, cache)
+    object.__setattr__(full, "length", jax.numpy.int32(cache.capacity))
+    with pytest.raises(WaferError, match="cache is full"):
+        model.decode(1, full)
+
+
+def test_over_budget_and_over_capacity_name_region_bytes_and_remedy():
+    checkpoint = tiny()
+    small = hardware("toy", mesh=(2, 2)).replace(sram_bytes=30000, reserved_bytes=0)
+    with pytest.raises(WaferError, match=r"a layer's region of 1x1 PEs needs .* 2x2"):
+        MeshModel(checkpoint, small.replace(mesh=(1, 1)))
+    with pytest.raises(WaferError, match='choose "rounds" or "dense"'):
+        MeshModel(checkpoint, roomy((2, 2)), values="exact")  # pyright: ignore

@@ -1,0 +1,119 @@
+"""Regions on wafers, bytes per PE, and what is refused."""
+
+import pytest
+
+from models.tiny_llama import TINY
+from wafer_jax import hardware
+from wafer_jax.errors import WaferError
+from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.mesh_layout import LayerLayout
+from wafer_jax.models.mesh_memory import layer_bytes
+from wafer_jax.models.placement import kv_capacity, place
+
+SMOLLM2 = LlamaConfig(
+    vocab_size=49152, hidden_size=576, intermediate_size=1536, num_layers=30, num_heads=9,
+    num_kv_heads=3, head_dim=64, tie_embeddings=True,
+)  # fmt: skip
+LLAMA3_8B = LlamaConfig(
+    vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_layers=32, num_heads=32,
+    num_kv_heads=8, head_dim=128,
+)  # fmt: skip
+
+
+def wse2(*mesh: int):
+    return hardware("wse2", mesh=(mesh[0], mesh[1]))
+
+
+@pytest.mark.parametrize("mesh", [(24, 24), (32, 32), (18, 32)])
+def test_smollm2_fits_one_wafer(mesh):
+    placement = place(SMOLLM2, wse2(*mesh), context=112, prompt=48)
+    assert placement.wafers == 1
+    assert len(placement.regions) == 31
+    frame = placement.frame
+    assert (frame["free_bytes"] >= 0).all()
+    assert (frame["rows"] == mesh[0]).all()
+    assert placement.path[0] is placement.path[-1]
+
+
+def test_regions_are_inside_the_wafer_and_apart():
+    for config, mesh, dtype in ((SMOLLM2, (30, 40), "float32"), (LLAMA3_8B, (360, 360), "float16")):
+        hw = wse2(*mesh)
+        used = {}
+        for region in place(config, hw, dtype=dtype).regions:
+            (y, x), (height, width) = region.origin, region.mesh
+            assert y + height <= hw.device_mesh[0]
+            assert x + width <= hw.device_mesh[1]
+            for other in used.setdefault(region.wafer, []):
+                (b, a), (tall, wide) = other.origin, other.mesh
+                assert y >= b + tall or b >= y + height or x >= a + wide or a >= x + width
+            used[region.wafer].append(region)
+
+
+def test_weights_take_what_their_parameters_take():
+    """On a region that divides everything there is no padding: parameters over PEs."""
+    memory = layer_bytes(LayerLayout(SMOLLM2, (24, 24)), "float32", 24, 1)
+    parameters = 3 * 576 * 1536 + 2 * 576 * 576 + 2 * 576 * 192
+    norms = 2 * 576 / 24  # replicated along x
+    assert memory.weights_bytes == 4 * (parameters / 576 + norms)
+    assert memory.kv_bytes == 2 * 4 * 192 / 24
+    half = layer_bytes(LayerLayout(SMOLLM2, (24, 24)), "bfloat16", 24, 1)
+    assert 2 * half.weights_bytes == memory.weights_bytes
+
+
+def test_a_larger_model_takes_several_wafers():
+    placement = place(LLAMA3_8B, wse2(360, 360), context=4096, dtype="float16")
+    assert placement.wafers == 9  # four regions of 360x360 fit a wafer
+    assert [r.name for r in placement.regions][:2] == ["embedding", "layer 0"]
+    assert placement.regions[-1].name == "head"
+    assert placement.path == placement.regions
+
+
+def test_kv_capacity_is_the_last_context_that_fits():
+    hw = wse2(24, 24)
+    capacity = kv_capacity(LayerLayout(SMOLLM2, hw.mesh), hw, "float32")
+    assert capacity % 24 == 0
+    assert place(SMOLLM2, hw, context=capacity).kv_capacity == capacity
+    with pytest.raises(WaferError, match=f"{capacity + 1:,} tokens are over the KV capacity"):
+        place(SMOLLM2, hw, context=capacity + 1)
+
+
+def test_hops_between_regions():
+    first, second, *_ = place(SMOLLM2, wse2(24, 24)).regions[1:]
+    assert first.hops_to(second) == 24  # from its last column to the neighbour's last
+    assert second.hops_to(first) == 24
+    assert first.hops_to(first) <= 12
+
+
+@pytest.mark.parametrize(
+    ("mesh", "options", "message"),
+    [
+        ((20, 20), {}, r"a layer's region of 20x20 PEs needs [\d,]+ bytes per PE \([\d,]+ of them "
+         r"weights in float32\), wse2 has 44,976 for data: .* smallest square that fits is 23x23"),
+        ((24, 24), {"context": 9000}, "KV capacity of a layer's region of 24x24 PEs: 2,664 tokens"),
+        ((24, 24), {"context": 1000, "prompt": 1000}, "for a prompt of 1,000 tokens"),
+        ((24, 24), {"dtype": "int8"}, "choose one of float32"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_one_clear_line(mesh, options, message):
+    with pytest.raises(WaferError, match=message) as error:
+        place(SMOLLM2, wse2(*mesh), **options)
+    assert "\n" not in str(error.value)
+
+
+def test_a_vocabulary_that_no_region_holds():
+    config = LlamaConfig.from_hf({**TINY, "vocab_size": 1 << 23})
+    with pytest.raises(WaferError, match=r"region of the embedding needs .* even on the whole toy"):
+        place(config, hardware("toy", mesh=(8, 8)))
+
+
+def test_a_model_too_large_for_any_region():
+    with pytest.raises(WaferError, match="no square region of toy would fit"):
+        place(LLAMA3_8B, hardware("toy", mesh=(8, 8)))
+
+
+def test_the_vocabulary_takes_more_rows_where_columns_do_not_suffice():
+    placement = place(SMOLLM2, wse2(24, 24).replace(device_mesh=(994, 100)))
+    assert placement.embedding.mesh == (48, 58)
+    assert placement.frame["free_bytes"].ge(0).all()
+    assert (placement.regions[0].mesh, placement.regions[1].origin) == ((48, 58), (0, 58))
+    assert placement.regions[2].origin == (48, 0)

@@ -1,0 +1,331 @@
+"""A Llama-family model on an emulated wafer: prefill, decode and generation at the bulk level.
+
+Every matrix product, normalisation and attention is made tile by tile in WaferLLM's layouts, see
+`mesh_prefill` and `mesh_decode`; cycles come from the cost level, see `mesh_costs`.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from wafer_jax.collectives.tiles import tile_size
+from wafer_jax.compilation import compiled
+from wafer_jax.errors import WaferError
+from wafer_jax.hardware import HardwareSpec
+from wafer_jax.models import mesh_decode, mesh_prefill
+from wafer_jax.models.checkpoints import Checkpoint
+from wafer_jax.models.generation import Generation
+from wafer_jax.models.mesh_cache import MeshCache
+from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout, round_up
+from wafer_jax.models.mesh_prefill import Values
+from wafer_jax.models.mesh_weights import MeshWeights, lay_out
+from wafer_jax.models.placement import Placement, place
+
+Progress = Callable[[str, int, int], None]
+"""Called with (what, done, total) while something takes long."""
+
+_CONTEXT_STEP = 64
+"""Caches are made for a multiple of so many tokens, so that few sizes get compiled."""
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What the compiled functions are specialised on."""
+
+    layer: LayerLayout
+    embedding: VocabLayout
+    head: VocabLayout
+    values: Values
+    k: int
+    slots: int = 1
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one prefill or one step of decode gives.
+
+    Attributes:
+      logits: [V] float32, after the last token.
+      cache: Keys and values of all tokens so far.
+      hidden_states: [L + 1, T, E] float32: the embedding, then the residual stream after each
+        layer, of the T tokens of this call.
+    """
+
+    logits: np.ndarray
+    cache: MeshCache
+    hidden_states: np.ndarray
+
+
+class MeshModel:
+    """A checkpoint laid out on the regions of one layer, the embedding and the head.
+
+    Attributes:
+      name: The model's name.
+      config: What defines it.
+      tokenizer: Text to ids and back, or None.
+      hw: Machine; ``hw.mesh`` is the region of one layer.
+      values: How MeshGEMM makes its values in prefill.
+      k: Phases of the K-tree allreduces.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        hw: HardwareSpec,
+        *,
+        values: Values = "rounds",
+        k: int = 2,
+    ):
+        """Place a model and cut its weights into tiles.
+
+        Args:
+          checkpoint: The model.
+          hw: Machine; ``hw.mesh`` is the region of one layer.
+          values: "rounds" multiplies tile by tile in the fabric's order; "dense" makes prefill's
+            products densely, with another order of additions. Decode is always tile by tile.
+          k: Phases of the K-tree allreduces.
+
+        Raises:
+          WaferError: A region's tiles exceed its PEs' SRAM; unknown ``values``.
+        """
+        if values not in ("rounds", "dense"):
+            raise WaferError(f'values={values!r}: choose "rounds" or "dense"')
+        self.name = checkpoint.name
+        self.config = checkpoint.config
+        self.tokenizer = checkpoint.tokenizer
+        self.hw = hw
+        self.values: Values = values
+        self.k = k
+        placement = self.place()
+        self._plan = _Plan(placement.layer, placement.embedding, placement.head, values, k)
+        self._weights = lay_out(
+            checkpoint.weights, placement.layer, placement.embedding, placement.head
+        )
+
+    def place(self, context: int = 1, prompt: int = 1) -> Placement:
+        """Place the model for a context and a prompt of so many tokens.
+
+        Raises:
+          WaferError: It does not fit.
+        """
+        return place(self.config, self.hw, context=context, prompt=prompt)
+
+    def prefill(self, ids: Sequence[int] | np.ndarray, *, context: int | None = None) -> Output:
+        """Run a prompt from an empty cache.
+
+        Args:
+          ids: [T] token ids.
+          context: Tokens that the cache must hold, at least T; the prompt plus 64 by default, or
+            what fits.
+
+        Returns:
+          Logits after the last token, the cache, and the hidden states of all T tokens.
+
+        Raises:
+          WaferError: No ids, ids outside the vocabulary, or a context over the model's or over
+            the KV capacity of a layer's region.
+        """
+        checked = self._check(ids)
+        tokens = len(checked)
+        context = self._check_context(tokens, context)
+        slots = self._slots(context)
+        per_row = tile_size(tokens, self.hw.mesh[0])
+        per_row = per_row if per_row <= 4 else round_up(per_row, 4)  # few sizes get compiled
+        padded = np.zeros(per_row * self.hw.mesh[0], np.int32)
+        padded[:tokens] = checked
+        args = (self._weights, jnp.asarray(padded), jnp.int32(tokens))
+        logits, cache, hidden = self._compiled(_prefill, slots, *args)(*args)
+        return Output(np.asarray(logits), cache, np.asarray(hidden)[:, :tokens])
+
+    def decode(self, token: int, cache: MeshCache) -> Output:
+        """Add one token.
+
+        Args:
+          token: Its id.
+          cache: From ``prefill`` or ``decode``; its memory is reused, so it is gone afterwards.
+
+        Returns:
+          Logits after the token, the cache, and the token's hidden states.
+
+        Raises:
+          WaferError: The cache is full, or an id outside the vocabulary.
+        """
+        checked = self._check([token])
+        if int(cache.length) >= cache.capacity:
+            raise WaferError(
+                f"the KV cache is full ({cache.capacity} tokens): prefill with a larger context"
+            )
+        args = (self._weights, cache, jnp.asarray(checked[0]))
+        logits, cache, hidden = self._compiled(_decode, cache.slots, *args)(*args)
+        return Output(np.asarray(logits), cache, np.asarray(hidden))
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        *,
+        max_new_tokens: int = 32,
+        stop_ids: Sequence[int] | None = None,
+        keep_logits: bool = False,
+        progress: Progress | None = None,
+    ) -> Generation:
+        """Generate greedily.
+
+        Args:
+          prompt: Text, or token ids.
+          max_new_tokens: At most this many are generated.
+          stop_ids: Ids that end the text; the configuration's by default, none if empty.
+          keep_logits: Whether to keep the logits of every new token.
+          progress: See ``stream``.
+
+        Returns:
+          Text, ids, cycles per operator and tokens/s.
+
+        Raises:
+          WaferError: As for ``stream``; text for a model without a tokenizer.
+        """
+        ids = self.encode(prompt)
+        new: list[int] = []
+        kept: list[np.ndarray] = []
+        began = first = time.perf_counter()
+        stream = self.stream(
+            ids, max_new_tokens=max_new_tokens, stop_ids=stop_ids, progress=progress
+        )
+        for token, logits in stream:
+            if not new:
+                first = time.perf_counter()
+            new.append(token)
+            if keep_logits:
+                kept.append(logits)
+        return Generation(
+            name=self.name,
+            prompt_ids=tuple(ids),
+            ids=tuple(new),
+            text=None if self.tokenizer is None else self.tokenizer.decode(new),
+            logits=np.stack(kept) if kept else None,
+            placement=self.place(context=len(ids) + max_new_tokens, prompt=len(ids)),
+            k=self.k,
+            prefill_s=first - began,
+            decode_s=time.perf_counter() - first,
+        )
+
+    def encode(self, prompt: str | Sequence[int]) -> list[int]:
+        """Text to ids; ids pass through.
+
+        Raises:
+          WaferError: No tokenizer, or nothing to encode.
+        """
+        if not isinstance(prompt, str):
+            return [int(i) for i in self._check(prompt)]
+        if self.tokenizer is None:
+            raise WaferError(f"{self.name} has no tokenizer that is understood: give token ids")
+        if not (ids := self.tokenizer.encode(prompt)):
+            raise WaferError("the prompt is empty: give at least one word")
+        return ids
+
+    def stream(
+        self,
+        ids: Sequence[int],
+        *,
+        max_new_tokens: int,
+        stop_ids: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> Iterator[tuple[int, np.ndarray]]:
+        """Generate greedily, token by token.
+
+        Args:
+          ids: The prompt.
+          max_new_tokens: At most this many are generated.
+          stop_ids: Ids that end the text; the configuration's by default, none if empty.
+          progress: Called as ("prefill", 0 or 1, 1) and ("decode", tokens, max_new_tokens).
+
+        Yields:
+          Each new id with the logits [V] that chose it; an id that ends the text is the last.
+
+        Raises:
+          WaferError: As for ``prefill``; no tokens asked for.
+        """
+        if max_new_tokens < 1:
+            raise WaferError(f"{max_new_tokens} new tokens: ask for at least 1")
+        report = progress or (lambda what, done, total: None)
+        stops = set(self.config.eos_token_ids if stop_ids is None else stop_ids)
+        report("prefill", 0, 1)
+        output = self.prefill(ids, context=len(ids) + max_new_tokens)
+        report("prefill", 1, 1)
+        for count in range(1, max_new_tokens + 1):
+            token = int(np.argmax(output.logits))
+            report("decode", count, max_new_tokens)
+            yield token, output.logits
+            if token in stops or count == max_new_tokens:
+                return
+            output = self.decode(token, output.cache)
+
+    def _slots(self, context: int) -> int:
+        """Tokens per row of a cache for a context, in steps, but no more than fit."""
+        capacity = self.place().kv_capacity
+        return tile_size(min(round_up(context, _CONTEXT_STEP), capacity), self.hw.mesh[0])
+
+    def _check_context(self, tokens: int, context: int | None) -> int:
+        limit = self.config.max_position_embeddings
+        if context is None:
+            most = max(tokens, min(limit, self.place().kv_capacity))
+            context = min(tokens + _CONTEXT_STEP, most)
+        if not tokens <= context <= limit:
+            raise WaferError(
+                f"a context of {context} tokens cannot serve a prompt of {tokens} (the model's "
+                f"context is {limit}): change the context or shorten the prompt"
+            )
+        self.place(context=context, prompt=tokens)
+        return context
+
+    def _check(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Ids as [T] int32; out of range they would be clamped silently on the device."""
+        array = np.asarray(ids)
+        if array.ndim != 1 or not array.size or not np.issubdtype(array.dtype, np.integer):
+            raise WaferError(
+                f"token ids must be one or more integers [T], not {array.dtype} of shape "
+                f"{list(array.shape)}"
+            )
+        if array.min() < 0 or array.max() >= self.config.vocab_size:
+            raise WaferError(
+                f"token ids {array.min()}..{array.max()} reach outside the vocabulary of "
+                f"{self.config.vocab_size}; is this the model's own tokenizer?"
+            )
+        return array.astype(np.int32)
+
+    def _compiled(self, function: Callable, slots: int, *args) -> Callable:
+        height, width = self.hw.mesh
+        name = function.__name__.strip("_")
+        plan = _Plan(**{**vars(self._plan), "slots": slots})
+        return compiled(f"{name} on {height}x{width} PEs", function, (plan,), *args)[0]
+
+
+@partial(jax.jit, static_argnums=0)
+def _prefill(
+    plan: _Plan, weights: MeshWeights, ids: jax.Array, length: jax.Array
+) -> tuple[jax.Array, MeshCache, jax.Array]:
+    start = mesh_prefill.embed_prompt(weights, ids, plan.layer)
+    x, keys, values, after = mesh_prefill.prefill_layers(
+        weights.layers, start, plan.layer, values=plan.values, k=plan.k
+    )
+    cache = MeshCache.from_prefill(keys, values, length, plan.slots)
+    last = mesh_prefill.take_token(x, length - 1, plan.layer)
+    logits = mesh_decode.score_vocabulary(weights, last, plan.head, plan.k)
+    hidden = mesh_prefill.untile_tokens(jnp.concatenate([start[None], after]), plan.layer)
+    return logits, cache, hidden
+
+
+@partial(jax.jit, static_argnums=0, donate_argnums=2)
+def _decode(
+    plan: _Plan, weights: MeshWeights, cache: MeshCache, token: jax.Array
+) -> tuple[jax.Array, MeshCache, jax.Array]:
+    start = mesh_decode.embed(weights, token, plan.layer)
+    x, cache, after = mesh_decode.decode_layers(weights.layers, start, cache, plan.layer, plan.k)
+    logits = mesh_decode.score_vocabulary(weights, x, plan.head, plan.k)
+    hidden = jnp.concatenate([start[None], after])
+    flat = hidden.reshape(hidden.shape[0], 1, -1)[..., : plan.layer.config.hidden_size]
+    return logits, cache, flat

@@ -1,0 +1,108 @@
+"""A loaded model, to be run on any machine: what notebooks start from."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from wafer_jax.hardware import HardwareSpec
+from wafer_jax.models import checkpoints
+from wafer_jax.models.checkpoints import Checkpoint
+from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.dense import DenseModel
+from wafer_jax.models.generation import Generation
+from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.placement import Placement, place
+from wafer_jax.models.tokenizer import Tokenizer
+
+
+def load(source: str | Path) -> "Model":
+    """Load a model.
+
+    Args:
+      source: "smollm2", a Hugging Face folder, a .gguf file, or a hub id "org/name".
+
+    Returns:
+      The model: ``load("smollm2").generate("The capital of France is", hw)``.
+
+    Raises:
+      WaferError: Nothing there, unsupported, incomplete or damaged.
+    """
+    return Model(checkpoints.load(source))
+
+
+class Model:
+    """A checkpoint, the dense reference that it defines, and itself on a mesh.
+
+    Attributes:
+      checkpoint: Configuration, weights and tokenizer.
+    """
+
+    def __init__(self, checkpoint: Checkpoint):
+        self.checkpoint = checkpoint
+        self._on_mesh: dict[Any, MeshModel] = {}
+
+    @property
+    def config(self) -> LlamaConfig:
+        """What defines the model."""
+        return self.checkpoint.config
+
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """Text to ids and back, or None."""
+        return self.checkpoint.tokenizer
+
+    @cached_property
+    def dense(self) -> DenseModel:
+        """The dense reference."""
+        return DenseModel.from_checkpoint(self.checkpoint)
+
+    def place(
+        self, hw: HardwareSpec, *, context: int = 1, prompt: int = 1, dtype: str = "float32"
+    ) -> Placement:
+        """Regions and bytes per PE, see `placement.place`."""
+        return place(self.config, hw, context=context, prompt=prompt, dtype=dtype)
+
+    def on(self, hw: HardwareSpec, **options: Any) -> MeshModel:
+        """Lay the model out on a machine; the last layout is kept.
+
+        Args:
+          hw: Machine; ``hw.mesh`` is the region of one layer.
+          options: See `MeshModel`.
+
+        Raises:
+          WaferError: A region's tiles exceed its PEs' SRAM.
+        """
+        key = (hw, *sorted(options.items()))
+        if key not in self._on_mesh:
+            self._on_mesh = {key: MeshModel(self.checkpoint, hw, **options)}
+        return self._on_mesh[key]
+
+    def generate(
+        self,
+        prompt: str | Sequence[int],
+        hw: HardwareSpec,
+        *,
+        values: str = "rounds",
+        **options: Any,
+    ) -> Generation:
+        """Generate greedily on a machine.
+
+        Args:
+          prompt: Text, or token ids.
+          hw: Machine; ``hw.mesh`` is the region of one layer.
+          values: How prefill's products are made, see `MeshModel`.
+          options: See `MeshModel.generate`.
+
+        Returns:
+          Text, ids, cycles per operator and tokens/s.
+
+        Raises:
+          WaferError: As for `MeshModel.generate`.
+        """
+        return self.on(hw, values=values).generate(prompt, **options)
+
+    def __repr__(self) -> str:
+        return (
+            f"Model({self.checkpoint.name!r}, {self.config.num_parameters / 1e6:.1f} M parameters)"
+        )

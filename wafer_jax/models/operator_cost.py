@@ -1,0 +1,149 @@
+"""Cycles of one operator on a region, and how they are counted (cost level).
+
+Matrix products and allreduces cost what their collectives' ``cost`` says, all else is counted in
+vector instructions. A PE's time is split in three: kernels; words that it sends or receives while
+it computes nothing; and waiting, for hops, ramps, and PEs whose turn comes first.
+"""
+
+import math
+from dataclasses import dataclass
+
+from wafer_jax.collectives import allreduce_ktree, gemm_transposed, relayout
+from wafer_jax.collectives.gemm_cost import cost_parts
+from wafer_jax.collectives.gemm_layout import block_words, layout_of
+from wafer_jax.collectives.kernels import gemm_cycles, gemv_cycles
+from wafer_jax.collectives.tiles import Axis, tile_size
+from wafer_jax.hardware import WORD_BYTES, HardwareSpec
+
+EXP = 9
+"""Vector instructions of an exponential: (1 + x / 256)^256, as in WaferLLM's kernels."""
+RECIPROCAL = 6
+"""Vector instructions of 1 / x or 1 / sqrt(x): two Newton steps (an estimate)."""
+
+
+@dataclass(frozen=True)
+class OperatorCost:
+    """What one operator takes.
+
+    Attributes:
+      operator: Its name.
+      cycles: From the first PE's start to the last one's end.
+      compute_cycles: In kernels.
+      communication_cycles: Sending or receiving a word, and not computing at the same time.
+      moved_bytes: What all PEs of the region send; a multicast counts once.
+    """
+
+    operator: str
+    cycles: int
+    compute_cycles: int
+    communication_cycles: int
+    moved_bytes: int
+
+    @property
+    def idle_cycles(self) -> int:
+        """Waiting."""
+        return self.cycles - self.compute_cycles - self.communication_cycles
+
+
+def in_sequence(operator: str, *parts: OperatorCost) -> OperatorCost:
+    """Several steps, one after another, under one name."""
+    return OperatorCost(
+        operator,
+        sum(p.cycles for p in parts),
+        sum(p.compute_cycles for p in parts),
+        sum(p.communication_cycles for p in parts),
+        sum(p.moved_bytes for p in parts),
+    )
+
+
+@dataclass(frozen=True)
+class Meter:
+    """Counts operators for one machine, element type and K-tree.
+
+    Attributes:
+      hw: The machine; its mesh is not looked at.
+      dtype: Element type of weights and activations.
+      k: Phases of the K-tree allreduces.
+    """
+
+    hw: HardwareSpec
+    dtype: str
+    k: int = 2
+
+    def vector(self, elements: int, instructions: int = 1) -> int:
+        """Cycles of so many vector instructions over ``elements`` each."""
+        return math.ceil(instructions * self.hw.vector_cycles(elements, self.dtype))
+
+    def compute(self, operator: str, cycles: int) -> OperatorCost:
+        """Something local."""
+        return OperatorCost(operator, cycles, cycles, 0, 0)
+
+    def allreduce(
+        self,
+        operator: str,
+        mesh: tuple[int, int],
+        elements: int,
+        axis: Axis,
+        *,
+        copies: int = 1,
+        compute: int = 0,
+    ) -> OperatorCost:
+        """Kernels of ``compute`` cycles, then a K-tree allreduce on ``copies`` meshes at once."""
+        words, length = block_words(elements, self.dtype), mesh[0 if axis == "y" else 1]
+        cycles = allreduce_ktree.cost(self.hw.replace(mesh=mesh), words, self.k, axis)
+        alone = length == 1
+        # A member passes the words of the sum on, and receives the result.
+        issue = 0 if alone else min(2 * words, cycles)
+        moved = 0 if alone else copies * mesh[0] * mesh[1] * words
+        return OperatorCost(operator, compute + cycles, compute, issue, moved * WORD_BYTES)
+
+    def matvec(
+        self, operator: str, mesh: tuple[int, int], tile: tuple[int, int], axis: Axis
+    ) -> OperatorCost:
+        """MeshGEMV with tiles [r, c] whose rows lie along ``axis``, as `gemv.cost` counts it."""
+        compute = gemv_cycles(self.hw, *tile, self.dtype)
+        return self.allreduce(operator, mesh, tile[1], axis, compute=compute)
+
+    def matmul(
+        self, operator: str, mesh: tuple[int, int], sizes: tuple[int, int, int], copies: int = 1
+    ) -> OperatorCost:
+        """MeshGEMM of sizes (M, K, N), aligned on chip, on ``copies`` meshes at once."""
+        parts = cost_parts(self.hw.replace(mesh=mesh), *sizes, dtype=self.dtype)
+        layout, (height, width) = layout_of(mesh, *sizes), mesh
+        words = 0
+        for length, blocks, rounds, size in (
+            (width, layout.a_blocks, layout.a_rounds, layout.tile_m * layout.block_k),
+            (height, layout.b_blocks, layout.b_rounds, layout.block_k * layout.tile_n),
+        ):
+            moves = layout.steps - 1 + rounds * blocks if length > 1 else 0
+            words += moves * block_words(size, self.dtype)
+        exposed = parts.total - parts.compute
+        moved = copies * height * width * words * WORD_BYTES
+        return OperatorCost(operator, parts.total, parts.compute, min(2 * words, exposed), moved)
+
+    def matmul_transposed(
+        self, operator: str, mesh: tuple[int, int], sizes: tuple[int, int, int], copies: int = 1
+    ) -> OperatorCost:
+        """Transposed MeshGEMM of sizes (M, K, N), on ``copies`` meshes at once."""
+        (height, width), (m, k, n) = mesh, sizes
+        cycles = gemm_transposed.cost(self.hw.replace(mesh=mesh), m, k, n, dtype=self.dtype)
+        tile_m, tile_k = tile_size(m, height), tile_size(k, width)
+        steps = math.lcm(height, width)
+        tile_n = tile_size(n, steps) * steps // height
+        compute = height * gemm_cycles(self.hw, tile_m, tile_k, tile_n, self.dtype)
+        passed = block_words(tile_n * tile_k, self.dtype) if height > 1 else 0
+        summed = tile_m * tile_n if width > 1 else 0
+        issue = min(height * (2 * passed + summed), cycles - compute)
+        moved = copies * height * width * height * (passed + summed) * WORD_BYTES
+        return OperatorCost(operator, cycles, compute, issue, moved)
+
+    def stream(self, operator: str, words: int, hops: int, moved_words: int) -> OperatorCost:
+        """Words over one busiest link on ways of so many hops, and all words that are sent."""
+        cycles = relayout.stream_cycles(self.hw, words, hops)
+        return OperatorCost(operator, cycles, 0, min(words, cycles), moved_words * WORD_BYTES)
+
+    def host_link(self, operator: str, moved_bytes: int) -> OperatorCost:
+        """Bytes from one wafer to the next over the host link."""
+        seconds = moved_bytes / self.hw.host_link_bytes_per_s
+        cycles = math.ceil(seconds * self.hw.clock_hz)
+        return OperatorCost(operator, cycles, 0, cycles, moved_bytes)

@@ -1,0 +1,246 @@
+"""Which PEs of which wafer hold what: regions, their bytes per PE, and what fits.
+
+A decoder layer occupies a region of ``hw.mesh`` PEs; the embedding and the head have regions of
+their own, as many columns as their tiles need, with the layers' number of rows so that the
+embedding axis is cut alike. A head that shares the embedding's weights shares its region. Regions
+follow one another along the rows of the wafer, in the order in which a token visits them; what does
+not fit goes on the next wafer (pipeline parallelism, WaferLLM, arXiv 2502.04563, section 4).
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+
+from wafer_jax.errors import WaferError
+from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec
+from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
+from wafer_jax.models.mesh_memory import RegionBytes, layer_bytes, vocab_bytes
+
+
+@dataclass(frozen=True)
+class Region:
+    """A rectangle of PEs with one task.
+
+    Attributes:
+      name: "embedding", "layer 0", ..., "head", or "embedding and head".
+      wafer: Number of the wafer.
+      origin: (y, x) of its north-western PE.
+      mesh: (Y, X) PEs.
+      memory: Bytes per PE.
+    """
+
+    name: str
+    wafer: int
+    origin: tuple[int, int]
+    mesh: tuple[int, int]
+    memory: RegionBytes
+
+    @property
+    def columns(self) -> tuple[int, int]:
+        """First and last column."""
+        return self.origin[1], self.origin[1] + self.mesh[1] - 1
+
+    def hops_to(self, other: "Region") -> int:
+        """Links from this region's nearest column to the other's farthest, row by row.
+
+        What is handed over lies on every column of this region and is wanted on every column of
+        the other, in the row of the same number.
+        """
+        first, last = other.columns
+        west, east = self.columns
+        middle = min(max((first + last) // 2, west), east)
+        across = max(abs(middle - first), abs(middle - last))
+        return across + abs(self.origin[0] - other.origin[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """A model on one or several wafers.
+
+    Attributes:
+      hw: Machine; ``hw.mesh`` is the region of a layer.
+      config: The model.
+      dtype: What weights, KV cache and activations are counted in.
+      context: Tokens that the KV caches are sized for.
+      layer: Layout of the layers.
+      embedding: Layout of the embedding.
+      head: Layout of the head.
+      regions: In the order in which a token visits them.
+    """
+
+    hw: HardwareSpec
+    config: LlamaConfig
+    dtype: str
+    context: int
+    layer: LayerLayout
+    embedding: VocabLayout
+    head: VocabLayout
+    regions: tuple[Region, ...]
+
+    @property
+    def wafers(self) -> int:
+        """Wafers needed."""
+        return self.regions[-1].wafer + 1
+
+    @property
+    def num_pes(self) -> int:
+        """PEs of all regions."""
+        return sum(r.mesh[0] * r.mesh[1] for r in self.regions)
+
+    @property
+    def path(self) -> tuple[Region, ...]:
+        """Regions that a token visits, the head's last even where it is the embedding's."""
+        last = (self.regions[0],) if self.config.tie_embeddings else ()
+        return self.regions + last
+
+    @property
+    def kv_capacity(self) -> int:
+        """Tokens that the KV cache of a layer's region can hold at most."""
+        return kv_capacity(self.layer, self.hw, self.dtype)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per region: where it is and what one of its PEs holds."""
+        rows = [
+            {
+                "region": r.name,
+                "wafer": r.wafer,
+                "y": r.origin[0],
+                "x": r.origin[1],
+                "rows": r.mesh[0],
+                "columns": r.mesh[1],
+                "weights_bytes": r.memory.weights_bytes,
+                "kv_bytes": r.memory.kv_bytes,
+                "buffers_bytes": r.memory.buffers_bytes,
+                "used_bytes": r.memory.used_bytes,
+                "free_bytes": self.hw.data_bytes - r.memory.used_bytes,
+            }
+            for r in self.regions
+        ]
+        return pd.DataFrame(rows)
+
+
+def place(
+    config: LlamaConfig,
+    hw: HardwareSpec,
+    *,
+    context: int = 1,
+    prompt: int = 1,
+    dtype: str = "float32",
+) -> Placement:
+    """Place a model.
+
+    Args:
+      config: The model.
+      hw: Machine; ``hw.mesh`` is the region of one layer, ``hw.device_mesh`` the wafer.
+      context: Tokens that the KV caches must hold.
+      prompt: Tokens of the longest prompt.
+      dtype: What weights, KV cache and activations are stored in.
+
+    Returns:
+      The placement.
+
+    Raises:
+      WaferError: A region's tiles exceed its PEs' SRAM; the line names the region, the bytes and
+        the smallest square region that would do.
+    """
+    if dtype not in DTYPE_BYTES:
+        raise WaferError(f"dtype {dtype!r}: choose one of {', '.join(DTYPE_BYTES)}")
+    layer = LayerLayout(config, hw.mesh)
+    memory = _checked_layer(layer, hw, dtype, context, prompt)
+    tied = config.tie_embeddings
+    vocab = _vocab_layout(config, hw, dtype, "embedding and head" if tied else "embedding")
+    first = ("embedding and head" if tied else "embedding", vocab.mesh, vocab_bytes(vocab, dtype))
+    tasks = [first, *((f"layer {i}", hw.mesh, memory) for i in range(config.num_layers))]
+    if not tied:
+        tasks.append(("head", vocab.mesh, vocab_bytes(vocab, dtype)))
+    return Placement(
+        hw=hw,
+        config=config,
+        dtype=dtype,
+        context=context,
+        layer=layer,
+        embedding=vocab,
+        head=vocab,
+        regions=tuple(_pack(tasks, hw.device_mesh)),
+    )
+
+
+def kv_capacity(layer: LayerLayout, hw: HardwareSpec, dtype: str) -> int:
+    """Tokens that one layer's region can hold beside its weights and decode's buffers."""
+    rows = layer.mesh[0]
+    over = lambda slots: not _fits(layer_bytes(layer, dtype, slots * rows, 1), hw)
+    return max(0, bisect_left(range(hw.data_bytes), True, key=over) - 1) * rows
+
+
+def _checked_layer(
+    layer: LayerLayout, hw: HardwareSpec, dtype: str, context: int, prompt: int
+) -> RegionBytes:
+    memory = layer_bytes(layer, dtype, context, prompt)
+    if _fits(memory, hw):
+        return memory
+    where = f"a layer's region of {layer.mesh[0]}x{layer.mesh[1]} PEs"
+    advice = _advice(layer.config, hw, dtype, context, prompt)
+    least = layer_bytes(layer, dtype, 1, 1)
+    if not _fits(least, hw):
+        raise WaferError(
+            f"{where} needs {least.used_bytes:,} bytes per PE ({least.weights_bytes:,} of them "
+            f"weights in {dtype}), {hw.name} has {hw.data_bytes:,} for data: {advice}"
+        )
+    capacity = kv_capacity(layer, hw, dtype)
+    if context > capacity:
+        raise WaferError(
+            f"{context:,} tokens are over the KV capacity of {where}: {capacity:,} tokens fit "
+            f"beside its weights in {dtype}; shorten the prompt, ask for fewer tokens, or {advice}"
+        )
+    raise WaferError(
+        f"{where} needs {memory.used_bytes:,} bytes per PE for a prompt of {prompt:,} tokens and "
+        f"a context of {context:,}, {hw.name} has {hw.data_bytes:,}: shorten the prompt, or "
+        f"{advice}"
+    )
+
+
+def _advice(config: LlamaConfig, hw: HardwareSpec, dtype: str, context: int, prompt: int) -> str:
+    for side in range(1, min(hw.device_mesh) + 1):
+        layout = LayerLayout(config, (side, side))
+        if _fits(layer_bytes(layout, dtype, context, prompt), hw):
+            return f"choose a larger mesh; the smallest square that fits is {side}x{side}"
+    return f"no square region of {hw.name} would fit: choose a smaller dtype or model"
+
+
+def _vocab_layout(config: LlamaConfig, hw: HardwareSpec, dtype: str, name: str) -> VocabLayout:
+    """As many rows as a layer has (or a multiple) and as few columns as the tiles allow."""
+    height, (device_height, device_width) = hw.mesh[0], hw.device_mesh
+    least = None
+    for rows in range(height, device_height + 1, height):
+        layouts = [VocabLayout(config, (rows, columns)) for columns in range(1, device_width + 1)]
+        fits = lambda layout: _fits(vocab_bytes(layout, dtype), hw)
+        if fits(layouts[-1]):
+            return layouts[bisect_left(layouts, True, key=fits)]
+        least = vocab_bytes(layouts[-1], dtype)
+    assert least is not None
+    raise WaferError(
+        f"the region of the {name} needs {least.used_bytes:,} bytes per PE even on the whole "
+        f"{hw.name}, which has {hw.data_bytes:,}: choose a smaller dtype or model"
+    )
+
+
+def _fits(memory: RegionBytes, hw: HardwareSpec) -> bool:
+    return memory.used_bytes <= hw.data_bytes
+
+
+def _pack(
+    tasks: Sequence[tuple[str, tuple[int, int], RegionBytes]], wafer_mesh: tuple[int, int]
+) -> Iterator[Region]:
+    """Rectangles in rows, each row as high as its highest rectangle, then the next wafer."""
+    wafer = y = x = height = 0
+    for name, mesh, memory in tasks:
+        if x + mesh[1] > wafer_mesh[1]:
+            y, x, height = y + height, 0, 0
+        if y + mesh[0] > wafer_mesh[0]:
+            wafer, y, x, height = wafer + 1, 0, 0, 0
+        yield Region(name, wafer, (y, x), mesh, memory)
+        x, height = x + mesh[1], max(height, mesh[0])
