@@ -67,11 +67,11 @@ def test_slot_axis_and_other_axes():
     layers, slots, rows, width = 2, 3, 4, 5
     cache = jnp.zeros((layers, slots, 2, rows, width))
     entry = jnp.arange(layers * 2 * width, dtype=jnp.float32).reshape(layers, 2, width)
-    for t in range(7):
-        cache = kv_shift.apply(cache, entry + t, jnp.int32(t), slot_axis=1)
     one = jnp.zeros((slots, 2, rows, width))
+    apply = jax.jit(kv_shift.apply, static_argnums=3)
     for t in range(7):
-        one = kv_shift.apply(one, entry[1] + t, jnp.int32(t))
+        cache = apply(cache, entry + t, jnp.int32(t), 1)
+        one = apply(one, entry[1] + t, jnp.int32(t), 0)
     assert (cache[1] == one).all()
     assert kv_shift.capacity(cache, 1) == 12
 
