@@ -82,9 +82,13 @@ class ThreadBuilder:
     def compute(
         self, kernel: Kernel, inputs: Sequence[Tile], outputs: Sequence[Tile], cycles: int
     ) -> "ThreadBuilder":
-        """Run a kernel on tiles; it takes ``cycles`` >= 1."""
+        """Run a kernel on one tile or more; it takes ``cycles`` >= 1."""
         if cycles < 1:
             raise WaferError(f"kernel {kernel.name!r} takes {cycles} cycles: at least 1 is needed")
+        if not inputs:
+            raise WaferError(
+                f"kernel {kernel.name!r} has no input tile: give it one, if only a word"
+            )
         return self._add(Compute(kernel, tuple(inputs), tuple(outputs), int(cycles)))
 
     def signal(self, semaphore: int) -> "ThreadBuilder":

@@ -36,7 +36,7 @@ def threads(program: Program, state: WaferState) -> pd.DataFrame:
     t, y, x = np.nonzero(~snap["halted"])
     pc = snap["pc"][t, y, x]
     events = [
-        program.role_at(int(row), int(column)).describe(thread, number)
+        program.role_at(int(row), int(column)).describe(int(thread), int(number))
         for thread, row, column, number in zip(t, y, x, pc, strict=True)
     ]
     table = pd.DataFrame(
