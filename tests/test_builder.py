@@ -119,6 +119,8 @@ def _many_colors(b):
         (lambda b: b.role("r", at=(0, 0)).thread().loop(0).__enter__(), "loop of 0 rounds"),
         (lambda b: b.role("r", at=(0, 0)).thread().compute(wj.Kernel(name="k", fn=abs), [], [], 0),
          "kernel 'k' takes 0 cycles"),
+        (lambda b: b.role("r", at=(0, 0)).thread().compute(wj.Kernel(name="k", fn=abs), [], [], 1),
+         "kernel 'k' has no input tile"),
     ],
 )  # fmt: skip
 def test_mistakes_are_named(mistake, message):

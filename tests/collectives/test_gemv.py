@@ -101,7 +101,7 @@ def test_consecutive_products_alternate_the_axis():
 @pytest.mark.parametrize(
     ("mesh", "options", "dtype"),
     [((5, 3), {"axis": "y"}, "float32"), ((2, 6), {"axis": "x", "broadcast": False}, "float32"),
-     ((3, 2), {"axis": "y", "k": 1}, "bfloat16")],
+     ((3, 2), {"axis": "y", "k": 1}, "bfloat16"), ((1, 1), {}, "float32")],
 )  # fmt: skip
 def test_executor_agrees_with_bulk_level_and_cost(mesh, options, dtype):
     hw, rows, cols = hardware("wse2", mesh=mesh), 11, 13

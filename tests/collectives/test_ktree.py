@@ -73,7 +73,7 @@ def test_cost_of_equal_odd_groups_is_the_closed_form_of_the_docstring(size, k):
 
 @pytest.mark.parametrize(
     ("mesh", "options"),
-    [((3, 11), {"k": 2}), ((7, 2), {"k": 1, "axis": "y"})],
+    [((3, 11), {"k": 2}), ((7, 2), {"k": 1, "axis": "y"}), ((1, 1), {"k": 2})],
 )
 def test_executor_agrees_with_bulk_level_and_cost(mesh, options):
     hw = hardware("wse2", mesh=mesh)
