@@ -38,6 +38,8 @@ class Generation:
     prefill_s: float
     decode_s: float
 
+    level = "bulk"
+
     @cached_property
     def prefill(self) -> PhaseCosts:
         """Cost of the prompt, which gives the first new token."""

@@ -42,6 +42,8 @@ class PhaseCosts:
     num_layers: int
     clock_hz: float
 
+    level = "cost"
+
     @property
     def layer_cycles(self) -> int:
         """One decoder layer."""

@@ -71,6 +71,7 @@ class MeshModel:
       hw: Machine; ``hw.mesh`` is the region of one layer.
       values: How MeshGEMM makes its values in prefill.
       k: Phases of the K-tree allreduces.
+      weights: The tiles.
     """
 
     def __init__(
@@ -103,9 +104,14 @@ class MeshModel:
         self.k = k
         placement = self.place()
         self._plan = _Plan(placement.layer, placement.embedding, placement.head, values, k)
-        self._weights = lay_out(
+        self.weights = lay_out(
             checkpoint.weights, placement.layer, placement.embedding, placement.head
         )
+
+    @property
+    def layout(self) -> LayerLayout:
+        """How a decoder layer lies on its region."""
+        return self._plan.layer
 
     def place(self, context: int = 1, prompt: int = 1) -> Placement:
         """Place the model for a context and a prompt of so many tokens.
@@ -138,7 +144,7 @@ class MeshModel:
         per_row = per_row if per_row <= 4 else round_up(per_row, 4)  # few sizes get compiled
         padded = np.zeros(per_row * self.hw.mesh[0], np.int32)
         padded[:tokens] = checked
-        args = (self._weights, jnp.asarray(padded), jnp.int32(tokens))
+        args = (self.weights, jnp.asarray(padded), jnp.int32(tokens))
         logits, cache, hidden = self._compiled(_prefill, slots, *args)(*args)
         return Output(np.asarray(logits), cache, np.asarray(hidden)[:, :tokens])
 
@@ -160,7 +166,7 @@ class MeshModel:
             raise WaferError(
                 f"the KV cache is full ({cache.capacity} tokens): prefill with a larger context"
             )
-        args = (self._weights, cache, jnp.asarray(checked[0]))
+        args = (self.weights, cache, jnp.asarray(checked[0]))
         logits, cache, hidden = self._compiled(_decode, cache.slots, *args)(*args)
         return Output(np.asarray(logits), cache, np.asarray(hidden))
 

@@ -29,7 +29,7 @@ Values = Literal["rounds", "dense"]
 """How MeshGEMM makes its values, see `gemm.apply`."""
 
 
-class _Tiles(NamedTuple):
+class PrefillTiles(NamedTuple):
     """One layer's weights as MeshGEMM takes them: [k, n, Y, X], norms [ex, X], biases [n, X]."""
 
     attention_norm: jax.Array
@@ -98,7 +98,7 @@ def prefill_layers(
     """
 
     def body(x: jax.Array, layer: LayerWeights):
-        tiles = _relay(layer, layout)
+        tiles = relay(layer, layout)
         attended, keys, v = _attention(tiles, x, layout, values, k)
         x = x + attended
         x = x + _swiglu(tiles, x, layout, values, k)
@@ -109,7 +109,7 @@ def prefill_layers(
 
 
 def _attention(
-    tiles: _Tiles, x: jax.Array, layout: LayerLayout, values: Values, k: int
+    tiles: PrefillTiles, x: jax.Array, layout: LayerLayout, values: Values, k: int
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Output of attention [l, ex, Y, X], keys and values [l, m, d, Y, X]."""
     tokens, _, *mesh = x.shape
@@ -153,7 +153,9 @@ def _mix(
     return _pad(mixed.reshape(tokens, layout.q_x, rows, -1), 3, width)
 
 
-def _swiglu(tiles: _Tiles, x: jax.Array, layout: LayerLayout, values: Values, k: int) -> jax.Array:
+def _swiglu(
+    tiles: PrefillTiles, x: jax.Array, layout: LayerLayout, values: Values, k: int
+) -> jax.Array:
     gate_up = gemm.apply(_rms_norm(x, tiles.ffn_norm, layout, k), tiles.gate_up, values=values)
     gate, up = jnp.split(gate_up, 2, axis=1)
     hidden = _pad(jax.nn.silu(gate) * up, 1, layout.contracted(layout.ffn_x))
@@ -205,8 +207,16 @@ def _rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     return jnp.concatenate(turned, axis=3)
 
 
-def _relay(layer: LayerWeights, layout: LayerLayout) -> _Tiles:
-    """One layer's weights (no axis L) from decode's layout to prefill's."""
+def relay(layer: LayerWeights, layout: LayerLayout) -> PrefillTiles:
+    """One layer's weights from decode's layout to prefill's.
+
+    Args:
+      layer: One layer, without the axis L.
+      layout: Layout of the layers.
+
+    Returns:
+      What MeshGEMM takes.
+    """
     _, width = layout.mesh
     columns = lambda dense: _hidden_columns(dense, layout)
     rows = lambda w: columns(w.swapaxes(0, 1).reshape(-1, w.shape[-1]).T).T
@@ -218,7 +228,7 @@ def _relay(layer: LayerWeights, layout: LayerLayout) -> _Tiles:
 
     vector = lambda v: columns(v.reshape(1, -1)).reshape(width, -1).T
     bias = lambda v: None if v is None else v.reshape(width, -1).T
-    return _Tiles(
+    return PrefillTiles(
         attention_norm=vector(layer.attention_norm),
         qkv=tile_matrix(rows(layer.qkv), layout.mesh),
         qkv_bias=bias(layer.qkv_bias),

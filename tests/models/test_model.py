@@ -1,0 +1,43 @@
+"""The front door: load a model, run it on a machine."""
+
+import pytest
+
+from models.tiny_llama import TINY, random_weights, write_folder
+from wafer_jax import hardware
+from wafer_jax.errors import WaferError
+from wafer_jax.models import Model, load
+from wafer_jax.models.config import LlamaConfig
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Model:
+    weights = random_weights(LlamaConfig.from_hf(TINY))
+    return load(write_folder(tmp_path_factory.mktemp("tiny"), weights))
+
+
+HW = hardware("wse2", mesh=(3, 2)).replace(sram_bytes=1 << 20)
+
+
+def test_generate_on_a_machine(model):
+    generation = model.generate([5, 6, 7], HW, max_new_tokens=4, stop_ids=())
+    assert list(generation.ids) == model.dense.generate([5, 6, 7], max_new_tokens=4, stop_ids=())
+    assert (generation.level, generation.decode.level) == ("bulk", "cost")
+    other = model.generate([5, 6, 7], HW, max_new_tokens=4, stop_ids=(), values="dense")
+    assert other.ids == generation.ids
+
+
+def test_the_last_layout_is_kept(model):
+    first = model.on(HW)
+    assert model.on(HW) is first
+    assert model.on(HW, k=1) is not first
+    assert model.on(HW) is not first
+
+
+def test_what_it_needs_and_what_it_is(model):
+    placement = model.place(HW, context=40, dtype="float16")
+    assert placement.dtype == "float16"
+    assert placement.kv_capacity >= 40
+    assert "parameters" in repr(model)
+    assert model.tokenizer is None
+    with pytest.raises(WaferError, match="no tokenizer"):
+        model.generate("text", HW)
