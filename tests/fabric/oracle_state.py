@@ -110,5 +110,5 @@ def write_tile(sram: np.ndarray, tile: Tile, value: np.ndarray) -> None:
     """Element 0 goes to the low half of a 16-bit tile's first word; an odd tail is zero."""
     element = np.dtype(ELEMENT[tile.dtype])
     padded = np.zeros(tile.words * 4 // element.itemsize, element)
-    padded[: tile.size] = np.asarray(value, element).reshape(-1)
+    padded[: tile.size] = np.asarray(value, element).reshape(tile.size)
     sram[tile.offset : tile.offset + tile.words] = padded.view(np.uint32)

@@ -241,3 +241,20 @@ def test_the_first_fault_keeps_its_cycle(run):
         [[Fault.UNWRITTEN_READ, Fault.UNWRITTEN_READ | Fault.DEADLOCK]],
         [[0, 4]],
     )
+
+
+@pytest.mark.parametrize(
+    "run",
+    [Oracle, pytest.param(Machine, marks=pytest.mark.xfail(raises=IndexError, strict=False))],
+    indirect=True,
+)
+def test_two_kinds_of_fault_on_one_pe(run):
+    """Thread 1 sends poison in cycle 0; the word leaves the ramp in 2, and the mesh at once."""
+    b = ProgramBuilder(hardware("toy", (1, 1)))
+    x = b.tile("x", (1,))
+    b.route(0, 0, 0, RAMP, S)
+    role = b.role("one", at=(0, 0))
+    role.thread(0).wait(0)
+    role.thread(1).send(0, x).signal(0)
+    both = Fault.UNWRITTEN_READ | Fault.UNROUTED | Fault.UNDELIVERED
+    check(run(b.build(), {}), [[both]], [[0]])

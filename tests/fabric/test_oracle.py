@@ -307,6 +307,22 @@ def test_random_programs_still_show_every_feature():
     assert all(share[what] >= least * seeds for what, least in minimum.items()), report
 
 
+class Patient(Oracle):
+    """An oracle that waits through the cycles in which nothing happens."""
+
+    def _advance(self, moved):
+        after = self.now + 1
+        going = super()._advance(moved)
+        self.now = after if going else self.now
+        return going
+
+
+def test_skipping_idle_cycles_changes_nothing():
+    for seed in range(4 * len(FAMILIES)):
+        skipped, patient = (o(*random_program(seed)).run().snapshot() for o in (Oracle, Patient))
+        assert all(np.array_equal(skipped[key], patient[key]) for key in skipped), seed
+
+
 def test_a_seed_is_a_program():
     (one, tiles), (again, same) = random_program(17), random_program(17)
     assert one.at(0, 0) == again.at(0, 0)
