@@ -7,6 +7,8 @@
 See docs/design.md for the concepts and docs/semantics.md for the machine.
 """
 
+import importlib
+
 from wafer_jax import step
 from wafer_jax._version import __version__
 from wafer_jax.builder import ProgramBuilder
@@ -47,6 +49,7 @@ __all__ = [
     "hardware",
     "initial_state",
     "load_spec",
+    "models",
     "preset_names",
     "queues",
     "reduce",
@@ -55,3 +58,10 @@ __all__ = [
     "step",
     "threads",
 ]
+
+
+def __getattr__(name: str):
+    """Import `wafer_jax.models` on first use: it brings flax and the tokenizers along."""
+    if name == "models":
+        return importlib.import_module("wafer_jax.models")
+    raise AttributeError(f"module 'wafer_jax' has no attribute {name!r}")
