@@ -5,8 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import tokenizers
+from models.tiny_llama import TINY, random_weights, write_folder
 
 from wafer_jax.cli import main
+from wafer_jax.models.config import LlamaConfig
 
 
 @dataclass
@@ -41,3 +44,25 @@ def wafer(capsys):
         return Outcome(code, captured.out, captured.err)
 
     return run
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory):
+    """A folder with a tiny random model without tokenizer."""
+    weights = random_weights(LlamaConfig.from_hf(TINY))
+    return write_folder(tmp_path_factory.mktemp("models") / "tiny", weights)
+
+
+@pytest.fixture(scope="session")
+def talking(tmp_path_factory):
+    """The same model with a tokenizer of the words w0 .. w96 and a chat template."""
+    weights = random_weights(LlamaConfig.from_hf(TINY))
+    folder = write_folder(tmp_path_factory.mktemp("models") / "talking", weights)
+    backend = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({f"w{i}": i for i in range(97)}, unk_token="w0")
+    )
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    backend.save(str(folder / "tokenizer.json"))
+    template = "w1 {{ messages[0].content }} w2"
+    (folder / "tokenizer_config.json").write_text(json.dumps({"chat_template": template}))
+    return folder

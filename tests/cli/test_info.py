@@ -31,3 +31,37 @@ def test_a_preset_from_a_file(wafer, tmp_path):
     path.write_text(text + "bogus: 3\n")
     assert wafer("info", path).error.startswith("mine.yaml: unknown key bogus; known keys are")
     assert "cannot read" in wafer("info", tmp_path / "missing.yaml").error
+
+
+def test_a_model_with_its_regions(wafer, tiny):
+    record = wafer("info", tiny, "--mesh", "3x5", "--context", "30", "--json").json
+    assert (record["preset"], record["mesh"]) == ("wse2", [3, 5])
+    assert (record["name"], record["config"]["hidden_size"]) == ("tiny", 48)
+    assert [row["region"] for row in record["regions"]] == ["embedding", "layer 0 to 2", "head"]
+    for row in record["regions"]:
+        parts = [row[f"{part}_bytes"] for part in ("weights", "kv", "buffers", "reserved")]
+        assert sum(parts) == row["used_bytes"] <= row["sram_bytes"] == 49152
+    more = wafer("info", tiny, "--mesh", "3x5", "--context", "60", "--json").json
+    assert more["regions"][1]["kv_bytes"] == 2 * record["regions"][1]["kv_bytes"]
+    shown = wafer("info", tiny, "--mesh", "3x5").out
+    assert "layer 0 to 2" in shown
+    assert "a layer on 3x5 PEs" in shown
+
+
+def test_what_fits(wafer, tiny):
+    """The side that is named is the smallest: a layer fits there and not on one PE less."""
+    record = wafer("info", tiny, "--preset", "toy", "--mesh", "30x30", "--json").json
+    rows = {row["dtype"]: row for row in record["what_fits"]}
+    assert rows["float16"]["smallest_side"] < rows["float32"]["smallest_side"]
+    side = rows["float32"]["smallest_side"]
+    small = wafer("info", tiny, "--preset", "toy", "--mesh", f"{side - 1}x{side - 1}").error
+    assert f"a layer's region of {side - 1}x{side - 1} PEs needs" in small
+    assert "the smallest square that fits is" in small
+    assert rows["float32"]["kv_capacity"] > 0
+
+
+def test_neither_preset_nor_model(wafer):
+    error = wafer("info", "wse9").error
+    assert "neither a preset (" in error
+    assert "wse2" in error
+    assert "no such file or folder" in wafer("info", "./nosuch/folder").error

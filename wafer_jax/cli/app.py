@@ -12,6 +12,9 @@ from typing import Annotated
 import typer
 
 from wafer_jax._version import __version__
+from wafer_jax.cli.check import check
+from wafer_jax.cli.demo import demo
+from wafer_jax.cli.generate import generate
 from wafer_jax.cli.info import info
 from wafer_jax.errors import WaferError
 
@@ -27,8 +30,8 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-for command in (info,):
-    app.command(no_args_is_help=command is not info)(command)
+for command in (demo, generate, check, info):
+    app.command()(command)
 
 
 @dataclass

@@ -1,11 +1,13 @@
 """``wafer-jax info``: what a machine has, or what a model needs."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from wafer_jax.cli.options import Json
+from wafer_jax.cli.inputs import load, machine
+from wafer_jax.cli.options import Json, Mesh, Preset
 from wafer_jax.cli.output import Output
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec, configs_dir, hardware, load_spec, preset_names
@@ -16,9 +18,15 @@ def info(
         str | None,
         typer.Argument(help="A preset, its YAML file, or a model; without it, list the presets."),
     ] = None,
+    mesh: Mesh = "24x24",
+    preset: Preset = "wse2",
+    context: Annotated[int, typer.Option(min=1, help="Tokens of a model's KV caches.")] = 128,
     json: Json = False,
 ) -> None:
-    """Show a preset's capacities with their sources, or a model's regions and what fits."""
+    """Show a preset's capacities with their sources, or a model's regions and what fits.
+
+    The options other than --json are for a model.
+    """
     out = Output(json)
     if what is None:
         _list(out)
@@ -26,8 +34,13 @@ def info(
         _machine(out, hardware(what))
     elif Path(what).suffix in (".yaml", ".yml"):
         _machine(out, load_spec(what))
+    elif what.isidentifier() and what != "smollm2" and not Path(what).exists():
+        raise WaferError(
+            f"{what!r} is neither a preset ({', '.join(preset_names())}) nor a model: give "
+            "'smollm2', a folder, a .gguf file, or a hub id 'org/name'"
+        )
     else:
-        raise WaferError(f"{what!r} is no preset; the presets are {', '.join(preset_names())}")
+        _model(out, what, machine(preset, mesh), context)
 
 
 def _list(out: Output) -> None:
@@ -63,3 +76,49 @@ def _machine(out: Output, hw: HardwareSpec) -> None:
     frame = capacities(hw)
     out.show(f"[bold]{hw.name}[/]  (spec {hw.hash})", "", table(frame))
     out.json({"command": "info", **provenance(hw), "capacities": frame})
+
+
+def _model(out: Output, source: str, hw: HardwareSpec, context: int) -> None:
+    from wafer_jax.models.placement import place
+    from wafer_jax.report.frames import table
+    from wafer_jax.report.provenance import provenance
+    from wafer_jax.report.regions import regions, what_fits
+
+    checkpoint = load(out, source)
+    config = checkpoint.config
+    fits = what_fits(config, hw)
+    placement = place(config, hw, context=context)
+    frame = regions(placement)
+    height, width = hw.mesh
+    out.show(
+        f"[bold]{checkpoint.name}[/]: {config.num_parameters / 1e6:,.1f} M parameters, "
+        f"{config.num_layers} layers, width {config.hidden_size}, {config.num_heads} heads "
+        f"({config.num_kv_heads} of keys), vocabulary {config.vocab_size:,}, context "
+        f"{config.max_position_embeddings:,}",
+        "",
+        f"Placed on {hw.name} in {placement.dtype}, a layer on {height}x{width} PEs, KV caches of "
+        f"{context:,} tokens: {placement.num_pes:,} PEs on {placement.wafers} wafer(s). "
+        "Bytes of one PE:",
+        "",
+        table(frame),
+        "",
+        f"One layer by dtype: smallest square region, and tokens that {height}x{width} PEs hold:",
+        "",
+        table(fits),
+    )
+    out.json(
+        {
+            "command": "info",
+            **provenance(hw),
+            "source": source,
+            "name": checkpoint.name,
+            "config": asdict(config),
+            "parameters": config.num_parameters,
+            "dtype": placement.dtype,
+            "context": context,
+            "pes": placement.num_pes,
+            "wafers": placement.wafers,
+            "regions": frame,
+            "what_fits": fits,
+        }
+    )

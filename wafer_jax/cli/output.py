@@ -23,17 +23,17 @@ class Output:
     def __init__(self, as_json: bool) -> None:
         self.as_json = as_json
         width = None if sys.stdout.isatty() else PIPE_WIDTH
-        self._out = Console(width=width, highlight=False, soft_wrap=False)
+        self._out = Console(width=width, highlight=False)
         self._err = Console(stderr=True, highlight=False)
 
     def show(self, *parts: RenderableType) -> None:
-        """Print for people; nothing with --json."""
+        """Print for people, texts unwrapped and with rich's markup; nothing with --json."""
         if not self.as_json:
             for part in parts:
-                self._out.print(part)
+                self._out.print(part, soft_wrap=isinstance(part, str))
 
     def text(self, text: str) -> None:
-        """Print text as it is, without markup or wrapping; nothing with --json."""
+        """Print text as it is, without markup; nothing with --json."""
         if not self.as_json:
             self._out.print(text, markup=False, soft_wrap=True)
 

@@ -8,8 +8,8 @@ import pandas as pd
 from rich.table import Table
 from rich.text import Text
 
-UNITS = ("cycles", "bytes", "words", "joules", "seconds")
-"""Last parts of a column's name that are written as a unit behind a comma."""
+UNITS = ("cycles", "bytes", "words", "joules", "seconds", "percent", "tokens/s")
+"""Last parts of a column's name that are units: they stand on a line of their own."""
 
 
 def table(frame: pd.DataFrame, title: str | None = None) -> Table:
@@ -26,17 +26,20 @@ def table(frame: pd.DataFrame, title: str | None = None) -> Table:
                    box=None, pad_edge=False, padding=(0, 2, 0, 0))  # fmt: skip
     for name in frame.columns:
         number = pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool
+        last = name == frame.columns[-1]  # the only one that may wrap
         result.add_column(heading(str(name)), justify="right" if number else "left",
-                          no_wrap=number, overflow="fold")  # fmt: skip
+                          no_wrap=not last or number, overflow="fold",
+                          vertical="bottom" if number else "top")  # fmt: skip
+    forms = [_percent if str(n).endswith("_percent") else cell for n in frame.columns]
     for row in frame.itertuples(index=False):
-        result.add_row(*(Text(cell(value)) for value in row))
+        result.add_row(*(Text(form(value)) for form, value in zip(forms, row, strict=True)))
     return result
 
 
 def heading(name: str) -> str:
-    """Column name for people: ``sram_bytes`` becomes "sram, bytes"."""
-    *rest, last = name.split("_")
-    return f"{' '.join(rest)}, {last}" if rest and last in UNITS else name.replace("_", " ")
+    """Column name for people: ``sram_bytes`` becomes "sram", and "bytes" on the next line."""
+    *rest, last = name.replace("tokens_per_s", "tokens/s").split("_")
+    return f"{' '.join(rest)}\n{last}" if rest and last in UNITS else name.replace("_", " ")
 
 
 def cell(value: Any) -> str:
@@ -52,6 +55,11 @@ def cell(value: Any) -> str:
     if isinstance(value, tuple):
         return " ".join(map(cell, value))
     return str(value)
+
+
+def _percent(value: float) -> str:
+    """Percents stand under each other with one decimal."""
+    return f"{value:.1f}"
 
 
 def _real(value: float) -> str:

@@ -38,7 +38,7 @@ def plot_operators(breakdowns: dict[str, pd.DataFrame], path: str | Path, title:
     """
     path = check_plot(path)
     heights = [1 + len(frame) for frame in breakdowns.values()]
-    figure = _figure((9, 1.2 + 0.27 * sum(heights)))
+    figure = _figure((9, 1.2 + 0.23 * sum(heights)))
     panels = figure.subplots(len(breakdowns), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (name, frame) in zip(panels, breakdowns.items(), strict=True):
         _bars(axes, frame)
@@ -59,6 +59,7 @@ def _bars(axes, frame: pd.DataFrame) -> None:
         left = left + width
     axes.set_yticks(place, frame["operator"], fontsize=9)
     axes.invert_yaxis()
+    axes.margins(y=0.01)
     axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.tick_params(axis="x", labelsize=9)

@@ -1,0 +1,68 @@
+"""What the options name: a machine, a checkpoint, token ids."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wafer_jax.cli.options import parse_ids, parse_mesh
+from wafer_jax.cli.output import Output
+from wafer_jax.errors import WaferError
+from wafer_jax.hardware import HardwareSpec, hardware, load_spec
+
+if TYPE_CHECKING:
+    from wafer_jax.models.checkpoints import Checkpoint
+
+
+def machine(preset: str, mesh: str) -> HardwareSpec:
+    """The machine of ``--preset`` with the layer's region of ``--mesh``.
+
+    Raises:
+      WaferError: Unknown preset, unreadable file, malformed mesh, or one larger than the device.
+    """
+    spec = load_spec(preset) if Path(preset).suffix in (".yaml", ".yml") else hardware(preset)
+    return spec.replace(mesh=parse_mesh(mesh))
+
+
+def load(out: Output, source: str) -> "Checkpoint":
+    """Load a checkpoint.
+
+    Raises:
+      WaferError: As for ``checkpoints.load``.
+    """
+    from wafer_jax.models import checkpoints
+
+    with out.progress(f"loading {source}"):
+        return checkpoints.load(source)
+
+
+def encode(
+    checkpoint: "Checkpoint", prompt: str | None, ids: str | None, *, chat: bool = False
+) -> list[int]:
+    """Token ids of ``--prompt`` or ``--ids``.
+
+    Raises:
+      WaferError: Neither or both, an empty prompt, or a prompt for a model without tokenizer.
+    """
+    if (prompt is None) == (ids is None):
+        raise WaferError("give either --prompt TEXT or --ids 1,2,3")
+    if ids is not None:
+        return parse_ids(ids)
+    assert prompt is not None
+    if not prompt:
+        raise WaferError("--prompt is empty: give at least one word")
+    tokenizer = checkpoint.tokenizer
+    if tokenizer is None:
+        raise WaferError(
+            f"{checkpoint.source} has no tokenizer that is understood: give token ids, "
+            "--ids 1,2,3, in place of --prompt"
+        )
+    if not chat:
+        return tokenizer.encode(prompt)
+    text = tokenizer.apply_chat_template([{"role": "user", "content": prompt}])
+    return tokenizer.encode(text, add_special_tokens=False)
+
+
+def random_ids(checkpoint: "Checkpoint", count: int, seed: int) -> list[int]:
+    """Token ids drawn evenly from the vocabulary."""
+    import numpy as np
+
+    return np.random.default_rng(seed).integers(checkpoint.config.vocab_size, size=count).tolist()

@@ -1,0 +1,78 @@
+"""The regions of a placed model against the SRAM of their PEs, and what else would fit."""
+
+from itertools import groupby
+
+import pandas as pd
+
+from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec
+from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.mesh_layout import LayerLayout
+from wafer_jax.models.mesh_memory import layer_bytes
+from wafer_jax.models.placement import Placement, Region, kv_capacity
+
+
+def regions(placement: Placement) -> pd.DataFrame:
+    """Bytes per PE of every kind of region.
+
+    Args:
+      placement: The placed model.
+
+    Returns:
+      One row per run of equal regions with the columns region, count, pes ("YxX" of one),
+      weights_bytes, kv_bytes, buffers_bytes, reserved_bytes (code and runtime), used_bytes (the
+      sum of the four), sram_bytes and used_percent. Bytes are of one PE.
+    """
+    reserved, sram = placement.hw.reserved_bytes, placement.hw.sram_bytes
+    rows = []
+    for (mesh, memory), group in groupby(placement.regions, lambda r: (r.mesh, r.memory)):
+        members = list(group)
+        used = memory.used_bytes + reserved
+        rows.append(
+            {
+                "region": _name(members),
+                "count": len(members),
+                "pes": f"{mesh[0]}x{mesh[1]}",
+                "weights_bytes": memory.weights_bytes,
+                "kv_bytes": memory.kv_bytes,
+                "buffers_bytes": memory.buffers_bytes,
+                "reserved_bytes": reserved,
+                "used_bytes": used,
+                "sram_bytes": sram,
+                "used_percent": 100 * used / sram,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def _name(members: list[Region]) -> str:
+    if len(members) == 1:
+        return members[0].name
+    first, last = members[0].name, members[-1].name.split()[-1]
+    return f"{first} to {last}"
+
+
+def what_fits(config: LlamaConfig, hw: HardwareSpec) -> pd.DataFrame:
+    """Smallest square regions for one layer, and the tokens that ``hw.mesh`` can hold, by dtype.
+
+    Args:
+      config: The model.
+      hw: Machine; ``hw.mesh`` is the region of one layer.
+
+    Returns:
+      One row per dtype with the columns dtype, smallest_side (PEs; <NA> where no square of the
+      device does), fits (whether ``hw.mesh`` holds a layer at all) and kv_capacity (tokens).
+    """
+    rows = []
+    for dtype in DTYPE_BYTES:
+        sides = range(1, min(hw.device_mesh) + 1)
+        side = next((s for s in sides if _fits(config, hw, (s, s), dtype)), None)
+        fits = _fits(config, hw, hw.mesh, dtype)
+        capacity = kv_capacity(LayerLayout(config, hw.mesh), hw, dtype) if fits else 0
+        rows.append((dtype, side, fits, capacity))
+    frame = pd.DataFrame(rows, columns=["dtype", "smallest_side", "fits", "kv_capacity"])
+    return frame.astype({"smallest_side": "Int64"})
+
+
+def _fits(config: LlamaConfig, hw: HardwareSpec, mesh: tuple[int, int], dtype: str) -> bool:
+    memory = layer_bytes(LayerLayout(config, mesh), dtype, context=1, prompt=1)
+    return memory.used_bytes <= hw.data_bytes
