@@ -8,6 +8,7 @@ See docs/design.md for the concepts and docs/semantics.md for the machine.
 """
 
 import importlib
+from typing import TYPE_CHECKING
 
 from wafer_jax import step
 from wafer_jax._version import __version__
@@ -21,6 +22,9 @@ from wafer_jax.mesh_state import WaferState, initial_state, snapshot
 from wafer_jax.program import Kernel, Program, Slice, Tile
 from wafer_jax.result import Result
 from wafer_jax.views import queues, threads
+
+if TYPE_CHECKING:
+    from wafer_jax import models
 
 __all__ = [
     "RAMP",
