@@ -95,6 +95,7 @@ class TestTokens:
         error = wafer(command, tiny, "--prompt", "hello", "--mesh", "3x4").error
         assert "has no tokenizer that is understood: give token ids, --ids 1,2,3" in error
         assert "--prompt is empty" in wafer(command, tiny, "--prompt", "").error
+        assert "give text in UTF-8" in wafer(command, tiny, "--prompt", "a\udcffb").error
         assert "give either --prompt" in wafer(command, tiny, "--prompt", "a", "--ids", "1").error
         assert "expected token ids" in wafer(command, tiny, "--ids", "1,x").error
         assert "expected token ids" in wafer(command, tiny, "--ids", "").error

@@ -210,10 +210,10 @@ def _write(
 ) -> None:
     from wafer_jax.report.provenance import provenance
 
-    out.json(
+    out.finish(
+        "check",
+        provenance(case.hw, seed=case.seed, level="bulk"),
         {
-            "command": "check",
-            **provenance(case.hw, seed=case.seed, level="bulk"),
             "source": case.source,
             "prompt_ids": case.tokens,
             "decode_tokens": case.decode_tokens,
@@ -221,5 +221,5 @@ def _write(
             "passes": failure is None,
             "first_departure": failure,
             "comparisons": comparisons,
-        }
+        },
     )

@@ -124,14 +124,15 @@ def show(out: Output, checkpoint: "Checkpoint", question: str, found: Findings) 
     out.show(
         f"The logits of all {d.steps} steps differ by at most {d.max_difference:.1e}; they reach "
         f"{d.max_magnitude:.1f}.",
-        f"The same token is likeliest at {d.same_tokens} of {d.steps} steps; the closest call was "
-        f"won by {d.smallest_margin:.2g}.",
+        f"The same token is likeliest at {d.same_tokens} of {d.steps} steps; the two likeliest are "
+        f"at least {d.smallest_margin:.2g} apart.",
     )
     generation.show_cycles(out, g)
     generation.show_memory(out, g)
     out.section("Two of these products on the fabric (level: fabric, against bulk and cost)")
     out.show(
-        "Layer 0's output projection with its trained weights, every PE and router cycle by cycle:",
+        "Layer 0's output projection, trained weights and random activations, every PE and router "
+        "cycle by cycle:",
         "",
         table(fabric_table(found.fabric)),
     )
@@ -162,13 +163,13 @@ def write(out: Output, found: Findings, seed: int) -> None:
     from wafer_jax.report.regions import regions
 
     placement = found.generation.placement
-    out.json(
+    out.finish(
+        "demo",
+        provenance(placement.hw, seed=seed, level="bulk"),
         {
-            "command": "demo",
-            **provenance(placement.hw, seed=seed, level="bulk"),
             **generation_record(found.generation),
             "distance_to_dense": asdict(found.distance),
             "regions": regions(placement),
             "fabric": fabric_table(found.fabric),
-        }
+        },
     )

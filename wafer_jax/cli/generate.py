@@ -57,14 +57,14 @@ def generate(
     if plot is not None:
         generation.plot(result, plot)
         out.show("", f"Plot: {plot}")
-    out.json(
+    out.finish(
+        "generate",
+        provenance(hw, seed=seed, level="bulk"),
         {
-            "command": "generate",
-            **provenance(hw, seed=seed, level="bulk"),
             "source": source,
             "temperature": temperature,
             **generation_record(result),
             "regions": regions(result.placement),
             "plot": None if plot is None else str(plot),
-        }
+        },
     )

@@ -65,7 +65,7 @@ def _list(out: Output) -> None:
     frame = pd.DataFrame(rows)
     out.show(table(frame), "", "One in full, with sources: [bold]wafer-jax info wse2[/]")
     out.text(f"Their files: {folder}")
-    out.json({"command": "info", **provenance(), "folder": folder, "presets": frame})
+    out.finish("info", provenance(), {"folder": folder, "presets": frame})
 
 
 def _machine(out: Output, hw: HardwareSpec) -> None:
@@ -74,8 +74,8 @@ def _machine(out: Output, hw: HardwareSpec) -> None:
     from wafer_jax.report.provenance import provenance
 
     frame = capacities(hw)
-    out.show(f"[bold]{hw.name}[/]  (spec {hw.hash})", "", table(frame))
-    out.json({"command": "info", **provenance(hw), "capacities": frame})
+    out.show(f"[bold]{hw.name}[/]", "", table(frame))
+    out.finish("info", provenance(hw), {"capacities": frame})
 
 
 def _model(out: Output, source: str, hw: HardwareSpec, context: int) -> None:
@@ -106,10 +106,10 @@ def _model(out: Output, source: str, hw: HardwareSpec, context: int) -> None:
         "",
         table(fits),
     )
-    out.json(
+    out.finish(
+        "info",
+        provenance(hw),
         {
-            "command": "info",
-            **provenance(hw),
             "source": source,
             "name": checkpoint.name,
             "config": asdict(config),
@@ -120,5 +120,5 @@ def _model(out: Output, source: str, hw: HardwareSpec, context: int) -> None:
             "wafers": placement.wafers,
             "regions": frame,
             "what_fits": fits,
-        }
+        },
     )

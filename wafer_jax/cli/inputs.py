@@ -40,7 +40,8 @@ def encode(
     """Token ids of ``--prompt`` or ``--ids``.
 
     Raises:
-      WaferError: Neither or both, an empty prompt, or a prompt for a model without tokenizer.
+      WaferError: Neither or both, a prompt that is empty or no text, or one for a model without
+        tokenizer.
     """
     if (prompt is None) == (ids is None):
         raise WaferError("give either --prompt TEXT or --ids 1,2,3")
@@ -49,6 +50,8 @@ def encode(
     assert prompt is not None
     if not prompt:
         raise WaferError("--prompt is empty: give at least one word")
+    if any("\ud800" <= character <= "\udfff" for character in prompt):
+        raise WaferError("--prompt has bytes that are no UTF-8: give text in UTF-8")
     tokenizer = checkpoint.tokenizer
     if tokenizer is None:
         raise WaferError(

@@ -20,7 +20,10 @@ Preset = Annotated[
 Seed = Annotated[int, typer.Option("--seed", min=0, max=MAX_SEED, help="Seed of all randomness.")]
 Source = Annotated[
     str,
-    typer.Argument(help="'smollm2', a Hugging Face folder, a .gguf file, or a hub id 'org/name'."),
+    typer.Argument(
+        metavar="SOURCE",
+        help="'smollm2', a Hugging Face folder, a .gguf file, or a hub id 'org/name'.",
+    ),
 ]
 Prompt = Annotated[str | None, typer.Option("--prompt", help="Text to continue.")]
 Ids = Annotated[

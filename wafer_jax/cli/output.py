@@ -41,12 +41,22 @@ class Output:
         """Start a part of the report."""
         self.show("", f"[bold cyan]{title}[/]")
 
-    def json(self, record: dict[str, Any]) -> None:
-        """Print the record; nothing without --json."""
-        if self.as_json:
-            from wafer_jax.report.frames import plain
+    def finish(self, command: str, origin: dict[str, Any], record: dict[str, Any]) -> None:
+        """End the report: a line that says where it comes from, or the JSON object.
 
-            print(json.dumps(plain(record), indent=2, allow_nan=False))
+        Args:
+          command: Which one ran.
+          origin: From ``report.provenance``.
+          record: Everything else of the JSON object.
+        """
+        from wafer_jax.report.frames import plain
+        from wafer_jax.report.provenance import provenance_line
+
+        if self.as_json:
+            whole = {"command": command, **origin, **record}
+            print(json.dumps(plain(whole), indent=2, allow_nan=False))
+        else:
+            self.show("", f"[dim]{provenance_line(origin)}[/]")
 
     @contextmanager
     def progress(self, what: str) -> Iterator[Callable[[str], None]]:

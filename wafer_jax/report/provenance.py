@@ -29,3 +29,13 @@ def provenance(
         "level": level,
         "jax_version": importlib.metadata.version("jax"),
     }
+
+
+def provenance_line(record: dict[str, Any]) -> str:
+    """What ``provenance`` returned, in one line for people."""
+    parts = [f"wafer-jax {record['version']}", f"jax {record['jax_version']}"]
+    if record["preset"] is not None:
+        parts.append(f"{record['preset']} {record['preset_hash']}")
+    if record["seed"] is not None:
+        parts.append(f"seed {record['seed']}")
+    return ", ".join(parts)
