@@ -35,7 +35,9 @@ def plot_links(result: "Result", ax=None):
         image = _arrows(ax, load)
     ax.figure.colorbar(image, ax=ax, label="words per cycle", shrink=0.8)
     ax.set(xlabel="x (east)", ylabel="y (south)")
-    ax.set_title(f"{result.program.name}: {result.cycles:,} cycles ({result.level})", fontsize=10)
+    ax.set_title(
+        f"{result.program.name}\n{result.cycles:,} cycles ({result.level} level)", fontsize=10
+    )
     return ax
 
 
