@@ -1,29 +1,37 @@
 """A tiny random Llama on small regions against the dense reference; SmolLM2 has its own file."""
 
-import jax
+from dataclasses import replace
+
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from models.tiny_llama import LLAMA3, TINY, random_weights
-from wafer_jax import hardware
+from wafer_jax import compilation, hardware
 from wafer_jax.errors import WaferError
 from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.config import LlamaConfig
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.placement import place
 
 PROMPT, TOKENS = 9, 14
 IDS = np.random.default_rng(1).integers(0, 97, TOKENS)
 
 
 def tiny(**changes) -> Checkpoint:
-    config = LlamaConfig.from_hf({**TINY, **changes})
+    config = LlamaConfig.from_hf({**TINY, "num_hidden_layers": 2, **changes})
     return Checkpoint(config, random_weights(config), None, "tiny", "here")
 
 
 def roomy(mesh: tuple[int, int]):
     """A machine whose PEs hold anything."""
     return hardware("wse2", mesh=mesh).replace(sram_bytes=1 << 24)
+
+
+def narrow(mesh: tuple[int, int]):
+    """A machine so narrow that the embedding needs more rows than a layer."""
+    return hardware("wse2", mesh=mesh).replace(device_mesh=(64, 4), sram_bytes=45_000)
 
 
 def reference(checkpoint: Checkpoint) -> tuple[np.ndarray, np.ndarray]:
@@ -43,21 +51,21 @@ def assert_close(found, expected):
 
 
 @pytest.mark.parametrize(
-    ("mesh", "k", "changes"),
+    ("hw", "k", "changes"),
     [
-        ((2, 3), 2, {"rope_scaling": LLAMA3}),
-        ((4, 4), 3, {"num_key_value_heads": 6, "attention_bias": True}),
-        ((1, 1), 2, {"num_key_value_heads": 1}),
-        ((1, 7), 2, {"tie_word_embeddings": True}),
-        ((3, 1), 2, {"num_key_value_heads": 3}),
-        ((5, 12), 1, {}),
+        (narrow((2, 3)), 2, {"rope_scaling": LLAMA3, "vocab_size": 3001}),
+        (roomy((4, 4)), 3, {"num_key_value_heads": 6, "attention_bias": True}),
+        (roomy((1, 1)), 2, {"num_key_value_heads": 1}),
+        (roomy((1, 7)), 2, {"tie_word_embeddings": True}),
+        (roomy((3, 1)), 2, {"num_key_value_heads": 3}),
+        (roomy((5, 12)), 1, {}),
     ],
     ids=["gqa", "mha", "mqa on one PE", "a row", "a column", "more columns than pairs"],
 )
-def test_prefill_and_decode_equal_the_dense_reference(mesh, k, changes):
+def test_prefill_and_decode_equal_the_dense_reference(hw, k, changes):
     checkpoint = tiny(**changes)
     logits, hidden = reference(checkpoint)
-    model = MeshModel(checkpoint, roomy(mesh), k=k)
+    model = MeshModel(checkpoint, hw, k=k)
     output = model.prefill(IDS[:PROMPT], context=TOKENS)
     assert_close(output.hidden_states, hidden[:, :PROMPT])
     assert_close(output.logits, logits[PROMPT - 1])
@@ -69,14 +77,8 @@ def test_prefill_and_decode_equal_the_dense_reference(mesh, k, changes):
 
 
 def test_the_embedding_may_have_more_rows_than_a_layer():
-    checkpoint = tiny(vocab_size=3001)
-    hw = hardware("wse2", mesh=(2, 3)).replace(device_mesh=(64, 4), sram_bytes=45_000)
-    model = MeshModel(checkpoint, hw)
-    assert model.place().embedding.mesh == (4, 4)
-    logits, _ = reference(checkpoint)
-    output = model.prefill(IDS[:PROMPT])
-    assert_close(output.logits, logits[PROMPT - 1])
-    assert_close(model.decode(int(IDS[PROMPT]), output.cache).logits, logits[PROMPT])
+    placement = place(tiny(vocab_size=3001).config, narrow((2, 3)))
+    assert placement.embedding.mesh == (4, 4)
 
 
 def test_the_order_of_additions_is_the_only_difference(model):
@@ -119,14 +121,12 @@ def test_generation_reports_cycles_and_rates(model):
 
 
 def test_decode_compiles_once_and_reuses_the_memory_of_its_cache(model):
-    output = model.prefill(IDS[:2], context=TOKENS)
-    first = model.decode(3, output.cache)
+    output = model.prefill(IDS[:PROMPT], context=TOKENS)
+    cache = model.decode(3, output.cache).cache
     assert output.cache.keys.is_deleted()
-    from wafer_jax import compilation
-
     known = len(compilation._compiled)
     for token in range(5):
-        first = model.decode(token, first.cache)
+        cache = model.decode(token, cache).cache
     assert len(compilation._compiled) == known
 
 
@@ -150,10 +150,8 @@ def test_bad_input_is_one_clear_line(model, call, message):
 
 
 def test_a_full_cache_is_refused(model):
-    output = model.prefill(IDS[:3], context=64)
-    cache = output.cache
-    full = jax.tree.map(lambda x: x, cache)
-    object.__setattr__(full, "length", jax.numpy.int32(cache.capacity))
+    output = model.prefill(IDS[:PROMPT])
+    full = replace(output.cache, length=jnp.int32(output.cache.capacity))
     with pytest.raises(WaferError, match="cache is full"):
         model.decode(1, full)
 

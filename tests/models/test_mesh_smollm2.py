@@ -35,6 +35,7 @@ def test_golden_generation(smollm2, smollm2_dense, on_mesh):
     assert generation.placement.frame["free_bytes"].ge(0).all()
 
 
+@pytest.mark.slow
 def test_its_own_products_on_the_fabric(on_mesh):
     for check in (check_matvec(on_mesh), check_matmul(on_mesh, tokens=48)):
         assert check.passes, check
