@@ -3,10 +3,9 @@
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 
 from wafer_jax.diagnosis import Diagnosis, FaultRecord
 from wafer_jax.errors import WaferError
@@ -16,6 +15,9 @@ from wafer_jax.lowering import from_lanes
 from wafer_jax.mesh_state import WaferState, snapshot, sram_grid, unpack
 from wafer_jax.program import Program
 from wafer_jax.routes import sources
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -142,8 +144,10 @@ class Result:
         )  # fmt: skip
 
     @property
-    def links(self) -> pd.DataFrame:
+    def links(self) -> "pd.DataFrame":
         """One row per used link: y, x, direction, words, words_per_cycle."""
+        import pandas as pd  # slow to import, and most runs print no table
+
         d, y, x = np.nonzero(self.link_words)
         words = self.link_words[d, y, x]
         return pd.DataFrame(
@@ -157,8 +161,10 @@ class Result:
         )
 
     @property
-    def pes(self) -> pd.DataFrame:
+    def pes(self) -> "pd.DataFrame":
         """One row per PE: y, x, role, finish_cycle, compute_cycles, words sent and received."""
+        import pandas as pd
+
         y, x = (a.ravel() for a in np.indices(self.program.hw.mesh))
         names = np.array([r.name for r in self.program.roles])
         return pd.DataFrame(

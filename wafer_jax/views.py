@@ -1,14 +1,20 @@
 """A state in the middle of a run, as tables: what is queued, and what every thread is at."""
 
+from typing import TYPE_CHECKING
+
 import numpy as np
-import pandas as pd
 
 from wafer_jax.mesh_state import WaferState, snapshot
 from wafer_jax.program import Program
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def queues(program: Program, state: WaferState) -> pd.DataFrame:
+
+def queues(program: Program, state: WaferState) -> "pd.DataFrame":
     """Queues that hold words: y, x, queue, color, words, ready (may leave in this cycle)."""
+    import pandas as pd  # slow to import, and most runs print no table
+
     snap = snapshot(program, state)
     parts = []
     for kind in ("router", "input"):
@@ -30,8 +36,10 @@ def queues(program: Program, state: WaferState) -> pd.DataFrame:
     return table.sort_values(["y", "x", "queue", "color"], ignore_index=True)
 
 
-def threads(program: Program, state: WaferState) -> pd.DataFrame:
+def threads(program: Program, state: WaferState) -> "pd.DataFrame":
     """Threads that have not halted: y, x, thread, pc, event, left, ready_at."""
+    import pandas as pd
+
     snap = snapshot(program, state)
     t, y, x = np.nonzero(~snap["halted"])
     pc = snap["pc"][t, y, x]
