@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 import wafer_jax as wj
-from wafer_jax.program import NO_ROUTE, Loop
+from wafer_jax.events import Loop
+from wafer_jax.program import NO_ROUTE
 
 TOY = wj.hardware("toy", mesh=(3, 4))
 

@@ -15,11 +15,12 @@ from wafer_jax._version import __version__
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import allreduce, broadcast, gemm, gemv, reduce
 from wafer_jax.errors import WaferError
+from wafer_jax.events import Kernel, Slice, Tile
 from wafer_jax.execute import Estimate, estimate, run
 from wafer_jax.faults import Fault, FaultError
 from wafer_jax.hardware import RAMP, E, HardwareSpec, N, S, W, hardware, load_spec, preset_names
 from wafer_jax.mesh_state import WaferState, initial_state, snapshot
-from wafer_jax.program import Kernel, Program, Slice, Tile
+from wafer_jax.program import Program
 from wafer_jax.result import Result
 from wafer_jax.views import queues, threads
 

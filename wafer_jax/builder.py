@@ -15,6 +15,28 @@ from types import MappingProxyType
 import numpy as np
 
 from wafer_jax.errors import WaferError
+from wafer_jax.events import (
+    AddToRegister,
+    Branch,
+    Combine,
+    Compute,
+    Event,
+    Forward,
+    Halt,
+    Kernel,
+    Loop,
+    Receive,
+    Register,
+    Relation,
+    Send,
+    SetRegister,
+    Signal,
+    Slice,
+    Tile,
+    Wait,
+    receive_color,
+    send_color,
+)
 from wafer_jax.hardware import (
     DIRECTION_NAMES,
     OPPOSITE,
@@ -26,27 +48,9 @@ from wafer_jax.hardware import (
     S,
     W,
 )
-from wafer_jax.program import (
-    NO_ROUTE,
-    Combine,
-    Compute,
-    Event,
-    Forward,
-    Halt,
-    Kernel,
-    Loop,
-    Program,
-    Receive,
-    Role,
-    Send,
-    Signal,
-    Slice,
-    Tile,
-    Wait,
-    receive_color,
-    send_color,
-    validate,
-)
+from wafer_jax.program import NO_ROUTE, Program, Role, validate
+
+_OPPOSITE_RELATION: dict[Relation, Relation] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 
 Index = int | slice | Sequence[int] | np.ndarray
 
@@ -71,25 +75,39 @@ class ThreadBuilder:
         return self._add(Receive(color, _slice(into), combine))
 
     def forward(
-        self, color_in: int, color_out: int, add: Tile | Slice | None = None, words: int = 0
+        self,
+        color_in: int,
+        color_out: int,
+        data: Tile | Slice | None = None,
+        combine: Combine = "add",
+        *,
+        words: int | Register = 0,
     ) -> "ThreadBuilder":
-        """Pass words on from one colour to another, adding a tile if given."""
-        if add is None:
+        """Pass words on from one colour to another, combined with a tile if given."""
+        if data is None:
+            if not isinstance(words, Register) and words < 1:
+                raise WaferError(
+                    f"forward {color_in} -> {color_out}: say how many words, or a tile"
+                )
             return self._add(Forward(color_in, color_out, words))
-        data = _slice(add)
-        return self._add(Forward(color_in, color_out, data.words, data, "add"))
+        data = _slice(data)
+        return self._add(Forward(color_in, color_out, data.words, data, combine))
 
     def compute(
-        self, kernel: Kernel, inputs: Sequence[Tile], outputs: Sequence[Tile], cycles: int
+        self,
+        kernel: Kernel,
+        inputs: Sequence[Tile | Register],
+        outputs: Sequence[Tile | Register],
+        cycles: int | Register,
     ) -> "ThreadBuilder":
         """Run a kernel on one tile or more; it takes ``cycles`` >= 1."""
-        if cycles < 1:
+        if not isinstance(cycles, Register) and cycles < 1:
             raise WaferError(f"kernel {kernel.name!r} takes {cycles} cycles: at least 1 is needed")
         if not inputs:
             raise WaferError(
                 f"kernel {kernel.name!r} has no input tile: give it one, if only a word"
             )
-        return self._add(Compute(kernel, tuple(inputs), tuple(outputs), int(cycles)))
+        return self._add(Compute(kernel, tuple(inputs), tuple(outputs), cycles))
 
     def signal(self, semaphore: int) -> "ThreadBuilder":
         """Add one to a semaphore."""
@@ -98,6 +116,23 @@ class ThreadBuilder:
     def wait(self, semaphore: int) -> "ThreadBuilder":
         """Block until a semaphore is positive, then subtract one."""
         return self._add(Wait(semaphore))
+
+    def set(self, register: Register, value: int) -> "ThreadBuilder":
+        """Set a register to a constant."""
+        return self._add(SetRegister(register.index, value))
+
+    def add(self, register: Register, value: int) -> "ThreadBuilder":
+        """Add a constant to a register."""
+        return self._add(AddToRegister(register.index, value))
+
+    @contextmanager
+    def when(self, register: Register, relation: Relation, value: int) -> Iterator[None]:
+        """Run the events of the ``with`` block only if the relation holds."""
+        at = len(self.events)
+        self.events.append(Halt())
+        yield
+        skip = _OPPOSITE_RELATION[relation]
+        self.events[at] = Branch(register.index, skip, value, len(self.events))
 
     @contextmanager
     def loop(self, count: int) -> Iterator[None]:

@@ -5,19 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wafer_jax.events import Event, Forward, Halt, Signal, Wait, receive_color, send_color
 from wafer_jax.faults import REMEDY, Fault
 from wafer_jax.hardware import DIRECTION_NAMES, OPPOSITE, RAMP, STEP_YX
 from wafer_jax.mesh_state import WaferState, snapshot
-from wafer_jax.program import (
-    Event,
-    Forward,
-    Halt,
-    Program,
-    Signal,
-    Wait,
-    receive_color,
-    send_color,
-)
+from wafer_jax.program import Program
 from wafer_jax.routes import sources
 
 PE = tuple[int, int]

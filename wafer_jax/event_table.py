@@ -5,13 +5,12 @@ Axes: R roles, T threads, E events per thread.
 
 import numpy as np
 
-from wafer_jax.program import (
+from wafer_jax.events import (
     Compute,
     Event,
     Forward,
     Halt,
     Loop,
-    Program,
     Receive,
     Send,
     Signal,
@@ -21,6 +20,7 @@ from wafer_jax.program import (
     receive_color,
     send_color,
 )
+from wafer_jax.program import Program
 
 COPY, ADD_F32, ADD_F16, ADD_BF16 = range(4)
 _ADD_CODE = {"float32": ADD_F32, "float16": ADD_F16, "bfloat16": ADD_BF16}

@@ -14,9 +14,10 @@ import numpy as np
 from wafer_jax.compilation import compiled
 from wafer_jax.diagnosis import diagnose
 from wafer_jax.errors import WaferError
+from wafer_jax.events import Halt, Loop, event_words
 from wafer_jax.lowering import StepSpec, lower
 from wafer_jax.mesh_state import initial_state
-from wafer_jax.program import Halt, Loop, Program, event_words
+from wafer_jax.program import Program
 from wafer_jax.result import Result
 from wafer_jax.step import advance
 

@@ -11,6 +11,7 @@ class Fault(IntFlag):
     KERNEL_RACE = 4
     UNDELIVERED = 8
     DEADLOCK = 16
+    SRAM_OUT_OF_BOUNDS = 32
 
 
 REMEDY = {
@@ -18,6 +19,7 @@ REMEDY = {
     Fault.UNWRITTEN_READ: "load the tile, or order the read after the write (SIGNAL and WAIT)",
     Fault.KERNEL_RACE: "let the other thread WAIT for the kernel, or give it a second buffer",
     Fault.UNDELIVERED: "let some thread receive as many words as are sent on this colour",
+    Fault.SRAM_OUT_OF_BOUNDS: "keep the length that the register holds within the tile",
     Fault.DEADLOCK: "give every receive its send, and break cycles of PEs that wait for each other",
 }
 """What to do about each fault, as a clause that follows its description."""

@@ -26,17 +26,9 @@ from wafer_jax.event_table import (
     event_row,
     event_table,
 )
+from wafer_jax.events import Compute, Event, Loop, Signal, Tile, Wait, send_color
 from wafer_jax.hardware import RAMP
-from wafer_jax.program import (
-    Compute,
-    Event,
-    Loop,
-    Program,
-    Signal,
-    Tile,
-    Wait,
-    send_color,
-)
+from wafer_jax.program import Program
 from wafer_jax.routes import capacities, links, payload_rings, share_links, unrouted_heads
 
 INPUT_OR_OUTPUT, OUTPUT = 1, 2

@@ -13,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.errors import WaferError
+from wafer_jax.events import Tile, event_words, receive_color, send_color
 from wafer_jax.hardware import DTYPE_BYTES
 from wafer_jax.lowering import Code, StepSpec, from_lanes, lower, to_lanes
-from wafer_jax.program import Program, Tile, event_words, receive_color, send_color
+from wafer_jax.program import Program
 
 POISON = 0x7FBD7FBD
 """Unwritten SRAM: a NaN as one float32 and as two float16 or bfloat16."""

@@ -6,183 +6,28 @@ defined by docs/semantics.md. Build one with `ProgramBuilder`.
 Axes: C colours in use, Y rows, X columns.
 """
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Literal
 
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.hardware import DIRECTION_NAMES, DTYPE_BYTES, RAMP, WORD_BYTES, HardwareSpec
+from wafer_jax.events import (
+    REGISTERS,
+    Branch,
+    Event,
+    Tile,
+    describe,
+    receive_color,
+    registers_of,
+    send_color,
+)
+from wafer_jax.hardware import DIRECTION_NAMES, RAMP, WORD_BYTES, HardwareSpec
 
 NO_ROUTE = -1
 """`rx` of a (PE, colour) that receives from nowhere."""
-
-Combine = Literal["copy", "add"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tile:
-    """A named array in the SRAM of every PE of a role.
-
-    Attributes:
-      name: Unique within the role.
-      offset: First word.
-      shape: Shape of the array on one PE.
-      dtype: "float32", "float16" or "bfloat16"; 16-bit elements lie two to a word.
-    """
-
-    name: str
-    offset: int
-    shape: tuple[int, ...]
-    dtype: str = "float32"
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return math.prod(self.shape)
-
-    @property
-    def words(self) -> int:
-        """Words of SRAM, an odd 16-bit element padded."""
-        return -(-self.size * DTYPE_BYTES[self.dtype] // WORD_BYTES)
-
-    def slice(self, start: int = 0, words: int | None = None, stride: int = 1) -> "Slice":
-        """Words ``start, start + stride, ...`` of the tile; by default all that follow start."""
-        if words is None:
-            words = -(-(self.words - start) // stride)
-        last = start + stride * (words - 1)
-        if words < 1 or not (0 <= start < self.words and 0 <= last < self.words):
-            raise WaferError(
-                f"slice (start {start}, words {words}, stride {stride}) lies outside tile "
-                f"{self.name!r} of {self.words} words"
-            )
-        return Slice(self.offset + start, stride, words, self.dtype)
-
-
-@dataclass(frozen=True)
-class Slice:
-    """Words ``offset + stride * i`` for i in 0..words-1 of a PE's SRAM."""
-
-    offset: int
-    stride: int
-    words: int
-    dtype: str = "float32"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Kernel:
-    """A pure per-PE function ``fn(*inputs) -> output or tuple of outputs``.
-
-    Two kernels with the same function, shapes and dtypes share one compiled body, wherever
-    their tiles lie, so make ``fn`` once (a module-level function or a cached factory).
-    """
-
-    name: str
-    fn: Callable
-
-
-@dataclass(frozen=True)
-class Send:
-    """Memory to fabric."""
-
-    color: int
-    slice: Slice
-
-
-@dataclass(frozen=True)
-class Receive:
-    """Fabric to memory ("copy"), or fabric plus memory to memory ("add")."""
-
-    color: int
-    slice: Slice
-    combine: Combine = "copy"
-
-
-@dataclass(frozen=True)
-class Forward:
-    """Fabric to fabric ("copy", no slice), or fabric plus memory to fabric ("add")."""
-
-    color_in: int
-    color_out: int
-    words: int
-    slice: Slice | None = None
-    combine: Combine = "copy"
-
-
-@dataclass(frozen=True)
-class Compute:
-    """Start a kernel that takes ``cycles``."""
-
-    kernel: Kernel
-    inputs: tuple[Tile, ...]
-    outputs: tuple[Tile, ...]
-    cycles: int
-
-
-@dataclass(frozen=True)
-class Signal:
-    """Add one to a semaphore of the PE."""
-
-    semaphore: int
-
-
-@dataclass(frozen=True)
-class Wait:
-    """Block until a semaphore of the PE is positive, then subtract one."""
-
-    semaphore: int
-
-
-@dataclass(frozen=True)
-class Loop:
-    """Jump back to event ``first`` until the events in between ran ``count`` times."""
-
-    first: int
-    count: int
-    level: int = 0
-
-
-@dataclass(frozen=True)
-class Halt:
-    """End of a thread."""
-
-
-Event = Send | Receive | Forward | Compute | Signal | Wait | Loop | Halt
-
-
-def send_color(event: Event) -> int | None:
-    """Colour on which an event sends."""
-    match event:
-        case Send(color=color) | Forward(color_out=color):
-            return color
-    return None
-
-
-def receive_color(event: Event) -> int | None:
-    """Colour from which an event receives."""
-    match event:
-        case Receive(color=color) | Forward(color_in=color):
-            return color
-    return None
-
-
-def event_slice(event: Event) -> Slice | None:
-    """Slice of SRAM that an event streams."""
-    return getattr(event, "slice", None)
-
-
-def event_words(event: Event) -> int:
-    """How often an event issues."""
-    match event:
-        case Send(slice=s) | Receive(slice=s):
-            return s.words
-        case Forward(words=words):
-            return words
-    return 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -307,36 +152,6 @@ def direction_set(mask: int) -> str:
     return "+".join(n for d, n in enumerate(DIRECTION_NAMES) if mask >> d & 1) or "nowhere"
 
 
-def describe(event: Event, names: Mapping[tuple[int, int], str] = MappingProxyType({})) -> str:
-    """One event as a line of text; ``names`` maps (offset, words) to a tile's name."""
-
-    def where(s: Slice | None) -> str:
-        if s is None:
-            return ""
-        stride = f" stride {s.stride}" if s.stride != 1 else ""
-        return names.get((s.offset, s.words), f"[{s.offset}:+{s.words}]") + stride
-
-    match event:
-        case Send(color=c, slice=s):
-            return f"SEND     {s.words} words of {where(s)} on colour {c}"
-        case Receive(color=c, slice=s, combine=how):
-            into = "add to" if how == "add" else "to"
-            return f"RECEIVE  {s.words} words from colour {c} {into} {where(s)}"
-        case Forward(color_in=a, color_out=b, words=n, slice=s):
-            plus = f" plus {where(s)}" if s else ""
-            return f"FORWARD  {n} words from colour {a}{plus} on colour {b}"
-        case Compute(kernel=k, inputs=i, outputs=o, cycles=n):
-            args = ", ".join(t.name for t in i)
-            return f"COMPUTE  {', '.join(t.name for t in o)} = {k.name}({args}), {n} cycles"
-        case Signal(semaphore=s):
-            return f"SIGNAL   semaphore {s}"
-        case Wait(semaphore=s):
-            return f"WAIT     semaphore {s}"
-        case Loop(first=f, count=n):
-            return f"LOOP     from {f}, {n} times in all"
-    return "HALT"
-
-
 def validate(program: Program) -> None:
     """Check what docs/semantics.md refuses before a run.
 
@@ -346,6 +161,7 @@ def validate(program: Program) -> None:
     _validate_shapes(program)
     for role, mask in zip(program.roles, program.role_masks, strict=True):
         _validate_budget(program, role)
+        _validate_registers(program, role)
         if mask.any():
             _validate_colors(program, role, mask)
 
@@ -377,6 +193,16 @@ def _validate_budget(program: Program, role: Role) -> None:
             f"{program.name}: role {role.name!r} needs {used} bytes of SRAM per PE, {limit} are "
             f"free; largest tile {largest.name!r} has {largest.words * WORD_BYTES}: use more PEs"
         )
+
+
+def _validate_registers(program: Program, role: Role) -> None:
+    for t, events in enumerate(role.threads):
+        for i, event in enumerate(events):
+            here = f"{program.name}: role {role.name!r}, thread {t}, event {i}"
+            if bad := [r for r in registers_of(event) if not 0 <= r < REGISTERS]:
+                raise WaferError(f"{here}: there is no register {bad[0]}, a PE has {REGISTERS}")
+            if isinstance(event, Branch) and not 0 <= event.target < len(events):
+                raise WaferError(f"{here}: branches to event {event.target} of {len(events)}")
 
 
 def _validate_colors(program: Program, role: Role, mask: np.ndarray) -> None:

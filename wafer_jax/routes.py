@@ -6,8 +6,9 @@ Axes: C colours, Y rows, X columns.
 import numpy as np
 
 from wafer_jax.errors import WaferError
+from wafer_jax.events import send_color
 from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX
-from wafer_jax.program import NO_ROUTE, Program, send_color
+from wafer_jax.program import NO_ROUTE, Program
 
 
 def capacities(program: Program) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ from wafer_jax.collectives.gemm_cost import transfer_cycles
 from wafer_jax.collectives.gemm_layout import block_numbers, layout_of
 from wafer_jax.collectives.interleave import receive_from
 from wafer_jax.collectives.tiles import untile_matrix
-from wafer_jax.program import Compute, Kernel
+from wafer_jax.events import Compute, Kernel
 
 MESHES = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (4, 4), (5, 5), (2, 3), (3, 4), (4, 6), (1, 5)]
 SIZES = (5, 13, 7)

@@ -24,15 +24,11 @@ from oracle_state import (
     write_tile,
 )
 
-from wafer_jax.faults import Fault
-from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX
-from wafer_jax.program import (
-    NO_ROUTE,
+from wafer_jax.events import (
     Compute,
     Forward,
     Halt,
     Loop,
-    Program,
     Receive,
     Send,
     Signal,
@@ -42,6 +38,9 @@ from wafer_jax.program import (
     receive_color,
     send_color,
 )
+from wafer_jax.faults import Fault
+from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX
+from wafer_jax.program import NO_ROUTE, Program
 
 STREAMS = (Send, Receive, Forward)
 

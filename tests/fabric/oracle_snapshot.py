@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from oracle_state import Fifo, Pe
 
-from wafer_jax.program import Loop, Program, Signal, Wait
+from wafer_jax.events import Loop, Signal, Wait
+from wafer_jax.program import Program
 
 if TYPE_CHECKING:
     from oracle import Oracle

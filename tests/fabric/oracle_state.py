@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
-from wafer_jax.program import Event, Slice, Tile
+from wafer_jax.events import Event, Slice, Tile
 
 POISON = 0x7FBD7FBD
 ELEMENT = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}

@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from wafer_jax.events import Kernel
 from wafer_jax.hardware import HardwareSpec, hardware
-from wafer_jax.program import Kernel
 
 
 @dataclass(frozen=True)

@@ -21,20 +21,9 @@ from random_families import BLEND, COMMON, FAMILIES, LOADED, MIRROR, SKEW, TILES
 from random_trees import Position, Tree, grow_trees
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder, ThreadBuilder
+from wafer_jax.events import Compute, Forward, Halt, Loop, Receive, Send, Signal, Slice
 from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX, HardwareSpec
-from wafer_jax.program import (
-    NO_ROUTE,
-    Compute,
-    Forward,
-    Halt,
-    Loop,
-    Program,
-    Receive,
-    Role,
-    Send,
-    Signal,
-    Slice,
-)
+from wafer_jax.program import NO_ROUTE, Program, Role
 
 LEVELS, TABLE_ROWS = 2, 48
 

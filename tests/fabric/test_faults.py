@@ -6,9 +6,10 @@ from machine import Machine
 from oracle import Oracle
 
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.events import Kernel
 from wafer_jax.faults import Fault
 from wafer_jax.hardware import RAMP, E, S, W, hardware
-from wafer_jax.program import NO_ROUTE, Kernel
+from wafer_jax.program import NO_ROUTE
 
 
 @pytest.fixture(params=[Oracle, Machine])

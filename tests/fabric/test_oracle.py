@@ -13,9 +13,9 @@ from oracle_state import POISON
 from random_programs import FAMILIES, random_program
 
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.events import Kernel
 from wafer_jax.faults import Fault
 from wafer_jax.hardware import RAMP, E, N, S, W, hardware
-from wafer_jax.program import Kernel
 
 
 def toy(mesh, **changes):

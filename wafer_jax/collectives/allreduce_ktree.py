@@ -30,8 +30,9 @@ from wafer_jax.collectives.tree import (
 from wafer_jax.collectives.tree_bulk import Op, reduce_tree
 from wafer_jax.collectives.tree_cost import tree_cycles
 from wafer_jax.errors import WaferError
+from wafer_jax.events import Tile
 from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES, HardwareSpec
-from wafer_jax.program import Program, Tile
+from wafer_jax.program import Program
 
 
 @lru_cache(maxsize=1024)

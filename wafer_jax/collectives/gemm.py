@@ -47,8 +47,9 @@ from wafer_jax.collectives.gemm_layout import (
 from wafer_jax.collectives.kernels import GEMM, clear_cycles, gemm, gemm_cycles
 from wafer_jax.collectives.tiles import Axis
 from wafer_jax.errors import WaferError
+from wafer_jax.events import Kernel, Slice, Tile
 from wafer_jax.hardware import HardwareSpec
-from wafer_jax.program import Kernel, Program, Slice, Tile
+from wafer_jax.program import Program
 
 __all__ = ["apply", "cost", "cost_parts", "load", "mesh", "program", "tile_operands"]
 

@@ -20,8 +20,8 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from wafer_jax.events import Kernel
 from wafer_jax.hardware import HardwareSpec
-from wafer_jax.program import Kernel
 
 _UNROLL = 4
 """Multiply-adds per trip of the loop: more does not make the bulk level faster."""

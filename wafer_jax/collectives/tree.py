@@ -23,8 +23,8 @@ from typing import NamedTuple
 from wafer_jax.builder import ThreadBuilder
 from wafer_jax.collectives.lines import Lines
 from wafer_jax.errors import WaferError
+from wafer_jax.events import Tile
 from wafer_jax.hardware import RAMP, HardwareSpec
-from wafer_jax.program import Tile
 
 
 @dataclass(frozen=True)
@@ -143,7 +143,7 @@ def emit(thread: ThreadBuilder, steps: Sequence[Step], tile: Tile) -> None:
         elif color_out is None:
             thread.receive(color_in, tile, "add")
         else:
-            thread.forward(color_in, color_out, add=tile)
+            thread.forward(color_in, color_out, tile)
 
 
 def check_colors(hw: HardwareSpec, needed: int, name: str) -> None:

@@ -1,0 +1,285 @@
+"""Tiles, kernels and the events of a thread's table (docs/semantics.md, section 2.2)."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+from wafer_jax.errors import WaferError
+from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES
+
+REGISTERS = 32
+"""Registers of a PE."""
+
+Combine = Literal["copy", "add", "max", "min"]
+Relation = Literal["==", "!=", "<", ">="]
+
+
+@dataclass(frozen=True)
+class Register:
+    """One of a PE's int32 registers; stands where a number may come from a register."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"r{self.index}"
+
+    @property
+    def name(self) -> str:
+        """As in a listing."""
+        return str(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tile:
+    """A named array in the SRAM of every PE of a role.
+
+    Attributes:
+      name: Unique within the role.
+      offset: First word.
+      shape: Shape of the array on one PE.
+      dtype: "float32", "float16" or "bfloat16"; 16-bit elements lie two to a word.
+    """
+
+    name: str
+    offset: int
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def words(self) -> int:
+        """Words of SRAM, an odd 16-bit element padded."""
+        return -(-self.size * DTYPE_BYTES[self.dtype] // WORD_BYTES)
+
+    def slice(
+        self, start: int = 0, words: int | Register | None = None, stride: int = 1
+    ) -> "Slice":
+        """Words ``start, start + stride, ...`` of the tile; by default all that follow start.
+
+        Raises:
+          WaferError: Words outside the tile. If their number is in a register, the run finds out.
+        """
+        if isinstance(words, Register):
+            return Slice(self.offset + start, stride, words, self.dtype)
+        if words is None:
+            words = -(-(self.words - start) // stride)
+        last = start + stride * (words - 1)
+        if words < 1 or not (0 <= start < self.words and 0 <= last < self.words):
+            raise WaferError(
+                f"slice (start {start}, words {words}, stride {stride}) lies outside tile "
+                f"{self.name!r} of {self.words} words"
+            )
+        return Slice(self.offset + start, stride, words, self.dtype)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Words ``offset + stride * i``, i in 0..words-1, of a PE's SRAM; a register may hold words."""
+
+    offset: int
+    stride: int
+    words: int | Register
+    dtype: str = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kernel:
+    """A pure per-PE function ``fn(*inputs) -> output or tuple of outputs``.
+
+    Two kernels with the same function, shapes and dtypes share one compiled body, wherever
+    their tiles lie, so make ``fn`` once (a module-level function or a cached factory).
+    """
+
+    name: str
+    fn: Callable
+
+
+@dataclass(frozen=True)
+class Send:
+    """Memory to fabric."""
+
+    color: int
+    slice: Slice
+
+
+@dataclass(frozen=True)
+class Receive:
+    """Fabric to memory ("copy"), or fabric combined with memory to memory."""
+
+    color: int
+    slice: Slice
+    combine: Combine = "copy"
+
+
+@dataclass(frozen=True)
+class Forward:
+    """Fabric to fabric ("copy", no slice), or fabric combined with memory to fabric."""
+
+    color_in: int
+    color_out: int
+    words: int | Register
+    slice: Slice | None = None
+    combine: Combine = "copy"
+
+
+@dataclass(frozen=True)
+class Compute:
+    """Start a kernel that takes ``cycles``; registers among its operands are int32 scalars."""
+
+    kernel: Kernel
+    inputs: tuple[Tile | Register, ...]
+    outputs: tuple[Tile | Register, ...]
+    cycles: int | Register
+
+
+@dataclass(frozen=True)
+class Signal:
+    """Add one to a semaphore of the PE."""
+
+    semaphore: int
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Block until a semaphore of the PE is positive, then subtract one."""
+
+    semaphore: int
+
+
+@dataclass(frozen=True)
+class Loop:
+    """Jump back to event ``first`` until the events in between ran ``count`` times."""
+
+    first: int
+    count: int
+    level: int = 0
+
+
+@dataclass(frozen=True)
+class SetRegister:
+    """Set a register to a constant."""
+
+    register: int
+    value: int
+
+
+@dataclass(frozen=True)
+class AddToRegister:
+    """Add a constant to a register."""
+
+    register: int
+    value: int
+
+
+@dataclass(frozen=True)
+class Branch:
+    """Go on at event ``target`` if the register stands in the relation to the value."""
+
+    register: int
+    relation: Relation
+    value: int
+    target: int
+
+
+@dataclass(frozen=True)
+class Halt:
+    """End of a thread."""
+
+
+Event = (
+    Send
+    | Receive
+    | Forward
+    | Compute
+    | Signal
+    | Wait
+    | Loop
+    | SetRegister
+    | AddToRegister
+    | Branch
+    | Halt
+)
+
+
+def send_color(event: Event) -> int | None:
+    """Colour on which an event sends."""
+    match event:
+        case Send(color=color) | Forward(color_out=color):
+            return color
+    return None
+
+
+def receive_color(event: Event) -> int | None:
+    """Colour from which an event receives."""
+    match event:
+        case Receive(color=color) | Forward(color_in=color):
+            return color
+    return None
+
+
+def event_slice(event: Event) -> Slice | None:
+    """Slice of SRAM that an event streams."""
+    return getattr(event, "slice", None)
+
+
+def event_words(event: Event) -> int | Register:
+    """How often an event issues, or the register that says so."""
+    match event:
+        case Send(slice=s) | Receive(slice=s):
+            return s.words
+        case Forward(words=words):
+            return words
+    return 1
+
+
+def registers_of(event: Event) -> tuple[int, ...]:
+    """Registers that an event reads or writes."""
+    match event:
+        case SetRegister(register=r) | AddToRegister(register=r) | Branch(register=r):
+            return (r,)
+        case Compute(inputs=i, outputs=o, cycles=cycles):
+            return tuple(r.index for r in (*i, *o, cycles) if isinstance(r, Register))
+    words = event_words(event)
+    return (words.index,) if isinstance(words, Register) else ()
+
+
+def describe(event: Event, names: Mapping[tuple[int, int], str] = MappingProxyType({})) -> str:
+    """One event as a line of text; ``names`` maps (offset, words) to a tile's name."""
+
+    def where(s: Slice | None) -> str:
+        if s is None:
+            return ""
+        stride = f" stride {s.stride}" if s.stride != 1 else ""
+        return names.get((s.offset, s.words), f"[{s.offset}:+{s.words}]") + stride
+
+    match event:
+        case Send(color=c, slice=s):
+            return f"SEND     {s.words} words of {where(s)} on colour {c}"
+        case Receive(color=c, slice=s, combine=how):
+            into = "to" if how == "copy" else f"{how} to"
+            return f"RECEIVE  {s.words} words from colour {c} {into} {where(s)}"
+        case Forward(color_in=a, color_out=b, words=n, slice=s, combine=how):
+            combined = f" {how} {where(s)}" if s else ""
+            return f"FORWARD  {n} words from colour {a}{combined} on colour {b}"
+        case Compute(kernel=k, inputs=i, outputs=o, cycles=n):
+            args = ", ".join(t.name for t in i)
+            return f"COMPUTE  {', '.join(t.name for t in o)} = {k.name}({args}), {n} cycles"
+        case Signal(semaphore=s):
+            return f"SIGNAL   semaphore {s}"
+        case Wait(semaphore=s):
+            return f"WAIT     semaphore {s}"
+        case Loop(first=f, count=n):
+            return f"LOOP     from {f}, {n} times in all"
+        case SetRegister(register=r, value=v):
+            return f"SET      r{r} = {v}"
+        case AddToRegister(register=r, value=v):
+            return f"ADD      r{r} += {v}"
+        case Branch(register=r, relation=how, value=v, target=t):
+            return f"BRANCH   to {t} if r{r} {how} {v}"
+    return "HALT"
