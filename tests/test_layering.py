@@ -14,7 +14,9 @@ LAYERS = [
     ("errors", "_version"),
     ("hardware",),
     (
+        "events",
         "program",
+        "jitter",
         "routes",
         "event_table",
         "lowering",

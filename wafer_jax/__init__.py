@@ -15,10 +15,11 @@ from wafer_jax._version import __version__
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import allreduce, broadcast, gemm, gemv, reduce
 from wafer_jax.errors import WaferError
-from wafer_jax.events import Kernel, Slice, Tile
+from wafer_jax.events import Kernel, Register, Slice, Tile
 from wafer_jax.execute import Estimate, estimate, run
 from wafer_jax.faults import Fault, FaultError
 from wafer_jax.hardware import RAMP, E, HardwareSpec, N, S, W, hardware, load_spec, preset_names
+from wafer_jax.jitter import Jitter, replicate
 from wafer_jax.mesh_state import WaferState, initial_state, snapshot
 from wafer_jax.program import Program
 from wafer_jax.result import Result
@@ -34,10 +35,12 @@ __all__ = [
     "Fault",
     "FaultError",
     "HardwareSpec",
+    "Jitter",
     "Kernel",
     "N",
     "Program",
     "ProgramBuilder",
+    "Register",
     "Result",
     "S",
     "Slice",
@@ -58,6 +61,7 @@ __all__ = [
     "preset_names",
     "queues",
     "reduce",
+    "replicate",
     "run",
     "snapshot",
     "step",

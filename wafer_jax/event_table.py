@@ -6,14 +6,19 @@ Axes: R roles, T threads, E events per thread.
 import numpy as np
 
 from wafer_jax.events import (
+    AddToRegister,
+    Branch,
     Compute,
     Event,
     Forward,
     Halt,
     Loop,
     Receive,
+    Register,
     Send,
+    SetRegister,
     Signal,
+    Slice,
     Wait,
     event_slice,
     event_words,
@@ -22,14 +27,22 @@ from wafer_jax.events import (
 )
 from wafer_jax.program import Program
 
-COPY, ADD_F32, ADD_F16, ADD_BF16 = range(4)
-_ADD_CODE = {"float32": ADD_F32, "float16": ADD_F16, "bfloat16": ADD_BF16}
+COPY = 0
+COMBINES: tuple[tuple[str, str], ...] = tuple(
+    (how, dtype) for how in ("add", "max", "min") for dtype in ("float32", "float16", "bfloat16")
+)
+"""Ways to combine two words; code k stands for ``COMBINES[k - 1]``."""
 READS, WRITES = 1, 2
 """Bits of an event's memory mode; the combine code lies above them."""
 MODE_SHIFT = 2
 
 FIELDS = ("need_in", "need_out", "words", "setup", "duration", "first", "count", "level")
 VALUE_FIELDS = ("offset", "stride", "mode", "color_in", "color_out", "kernel")
+REGISTER_FIELDS = ("words_from", "cycles_from", "operation", "register", "value", "target")
+"""``words_from`` and ``cycles_from`` name a register, or are -1."""
+NO_OPERATION, SET, ADD = range(3)
+BRANCHES = ("==", "!=", "<", ">=")
+"""Operation ADD + 1 + k branches if the relation ``BRANCHES[k]`` holds."""
 
 
 def event_table(
@@ -38,7 +51,9 @@ def event_table(
     """Fields of every event, [R + 1, T, E] int32; kernel instances are appended on the way."""
     longest = max((len(t) for r in program.roles for t in r.threads), default=1)
     shape = (len(program.roles) + 1, program.num_threads, longest)
-    table = {name: np.zeros(shape, np.int32) for name in FIELDS + VALUE_FIELDS}
+    names = FIELDS + VALUE_FIELDS + REGISTER_FIELDS
+    table = {name: np.zeros(shape, np.int32) for name in names}
+    table["words_from"][:] = table["cycles_from"][:] = -1
     halt = 1 << (30 if len(program.colors) + semaphores > 14 else 14)
     table["need_in"][:] = halt
     table["kernel"][:] = -1
@@ -61,9 +76,18 @@ def event_table(
     return table
 
 
+def combine_code(how: str, data: Slice | None) -> int:
+    """Code of a combination: COPY, or 1 + its place in ``COMBINES``."""
+    if how == "copy" or data is None:
+        return COPY
+    return 1 + COMBINES.index((how, data.dtype))
+
+
 def event_row(event: Event, index: dict[int, int], setup_cycles: int) -> dict[str, int]:
     """Fields of one event; absent ones keep their default."""
-    row = {"need_in": 0, "words": event_words(event)}
+    words = event_words(event)
+    row = {"need_in": 0, "words": 1}
+    row |= {"words_from": words.index} if isinstance(words, Register) else {"words": words}
     if (color := receive_color(event)) is not None:
         row |= {"need_in": 1 << index[color], "color_in": index[color]}
     if (color := send_color(event)) is not None:
@@ -74,18 +98,27 @@ def event_row(event: Event, index: dict[int, int], setup_cycles: int) -> dict[st
         case Send():
             row |= {"setup": setup_cycles, "mode": READS}
         case Receive(combine=how, slice=s):
-            code = _ADD_CODE[s.dtype] if how == "add" else COPY
+            code = combine_code(how, s)
             row |= {"setup": setup_cycles, "mode": WRITES | (READS if code else 0)}
             row["mode"] |= code << MODE_SHIFT
         case Forward(combine=how, slice=s):
-            code = _ADD_CODE[s.dtype] if s is not None and how == "add" else COPY
+            code = combine_code(how, s)
             row |= {"setup": setup_cycles, "mode": (READS if code else 0) | code << MODE_SHIFT}
         case Signal(semaphore=s):
             row["need_out"] = 1 << (len(index) + s)
         case Wait(semaphore=s):
             row["need_in"] = 1 << (len(index) + s)
-        case Compute(cycles=cycles):
+        case Compute(cycles=Register(index=r)):
+            row |= {"duration": 1, "cycles_from": r}
+        case Compute(cycles=int(cycles)):
             row["duration"] = cycles
+        case SetRegister(register=r, value=value):
+            row |= {"operation": SET, "register": r, "value": value}
+        case AddToRegister(register=r, value=value):
+            row |= {"operation": ADD, "register": r, "value": value}
+        case Branch(register=r, relation=how, value=value, target=target):
+            operation = ADD + 1 + BRANCHES.index(how)
+            row |= {"operation": operation, "register": r, "value": value, "target": target}
         case Loop(first=first, count=count, level=level):
             row |= {"first": first, "count": count, "level": level}
     return row

@@ -249,7 +249,9 @@ def registers_of(event: Event) -> tuple[int, ...]:
     return (words.index,) if isinstance(words, Register) else ()
 
 
-def describe(event: Event, names: Mapping[tuple[int, int], str] = MappingProxyType({})) -> str:
+def describe(
+    event: Event, names: Mapping[tuple[int, int | Register], str] = MappingProxyType({})
+) -> str:
     """One event as a line of text; ``names`` maps (offset, words) to a tile's name."""
 
     def where(s: Slice | None) -> str:

@@ -14,7 +14,8 @@ import numpy as np
 from wafer_jax.compilation import compiled
 from wafer_jax.diagnosis import diagnose
 from wafer_jax.errors import WaferError
-from wafer_jax.events import Halt, Loop, event_words
+from wafer_jax.events import Branch, Event, Halt, Loop, Register, event_words
+from wafer_jax.jitter import Jitter
 from wafer_jax.lowering import StepSpec, lower
 from wafer_jax.mesh_state import initial_state
 from wafer_jax.program import Program
@@ -51,6 +52,7 @@ def run(
     *,
     values: Literal["full", "none"] = "full",
     max_cycles: int = MAX_CYCLES,
+    jitter: Jitter | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Result:
     """Execute a program until nothing can happen any more.
@@ -60,6 +62,7 @@ def run(
       tiles: The input tiles by name, each [*shape, Y, X]; one array if there is one input.
       values: "none" simulates control and timing only; the timing is the same.
       max_cycles: Stop there even if the program goes on.
+      jitter: Start skew and stalls, to show that a program does not rely on relative speed.
       progress: Called about once a second with (cycle, PE-cycles per second).
 
     Returns:
@@ -74,8 +77,8 @@ def run(
         raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
     loaded = _named(program, tiles) if values == "full" else {}
     _refuse_oversize(program, estimate(program, values=values))
-    spec, code = lower(program, values=values == "full")
-    state = initial_state(program, loaded, values=values == "full")
+    spec, code = lower(program, values=values == "full", jitter=jitter is not None)
+    state = initial_state(program, loaded, values=values == "full", jitter=jitter)
     until, steps = jnp.int32(max_cycles), jnp.int32(_chunk(spec))
     height, width = program.hw.mesh
     call, compile_s = compiled(
@@ -138,17 +141,25 @@ def estimate(program: Program, *, values: Literal["full", "none"] = "full") -> E
     return Estimate(host_bytes=int(2 * per_pe * pes), min_cycles=cycles, seconds=seconds)
 
 
-def _thread_issues(events: tuple) -> int:
-    """Issues of a thread, loops unrolled, and the cycles of its kernels."""
+def _thread_issues(events: tuple[Event, ...]) -> int:
+    """Issues of a thread at least, loops unrolled, and the cycles of its kernels."""
+    if any(isinstance(event, Branch) for event in events):
+        return 0
     total = np.zeros(len(events) + 1, np.int64)
     for i, event in enumerate(events):
-        busy = max(getattr(event, "cycles", 0), event_words(event))
-        once = 0 if isinstance(event, Halt) else busy
-        total[i + 1] = total[i] + once
+        total[i + 1] = total[i] + _event_cycles(event)
         if isinstance(event, Loop):
             body = total[i + 1] - total[event.first]
             total[i + 1] = total[event.first] + body * event.count
     return int(total[-1])
+
+
+def _event_cycles(event: Event) -> int:
+    """Cycles of an event at least; a register may hold any number."""
+    if isinstance(event, Halt):
+        return 0
+    known = (event_words(event), getattr(event, "cycles", 1))
+    return max(n for n in (1, *known) if not isinstance(n, Register))
 
 
 def _refuse_oversize(program: Program, expected: Estimate) -> None:

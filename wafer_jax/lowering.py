@@ -21,12 +21,25 @@ from wafer_jax.errors import WaferError
 from wafer_jax.event_table import (
     COPY,
     FIELDS,
-    MODE_SHIFT,
+    REGISTER_FIELDS,
     VALUE_FIELDS,
-    event_row,
+    combine_code,
     event_table,
 )
-from wafer_jax.events import Compute, Event, Loop, Signal, Tile, Wait, send_color
+from wafer_jax.events import (
+    Compute,
+    Event,
+    Forward,
+    Loop,
+    Receive,
+    Register,
+    Signal,
+    Tile,
+    Wait,
+    event_words,
+    registers_of,
+    send_color,
+)
 from wafer_jax.hardware import RAMP
 from wafer_jax.program import Program
 from wafer_jax.routes import capacities, links, payload_rings, share_links, unrouted_heads
@@ -60,13 +73,18 @@ class FifoFormat:
 NARROW, WIDE = FifoFormat(16, 4), FifoFormat(32, 8)
 
 
+Form = tuple[tuple[int, ...], str]
+"""Shape and dtype of an operand; of a register () and REGISTER."""
+REGISTER = "register"
+
+
 @dataclass(frozen=True)
 class KernelKind:
     """A kernel body with the shapes it works on; instances differ only in offsets."""
 
     fn: Callable
-    inputs: tuple[tuple[tuple[int, ...], str], ...]
-    outputs: tuple[tuple[tuple[int, ...], str], ...]
+    inputs: tuple[Form, ...]
+    outputs: tuple[Form, ...]
 
 
 @dataclass(frozen=True)
@@ -90,6 +108,9 @@ class StepSpec:
       arbitrates: Some PE has two colours that may want the same link.
       can_be_unrouted: Some head may have no way on.
       computes: The program has kernels (their duration matters without values, too).
+      registers: Registers in use.
+      dynamic_lengths: Some stream takes its number of words from a register.
+      jitter: Threads start late and stall.
       values: SRAM and payloads exist.
       sram_words: Words of SRAM per PE.
       log_words: Words of the payload log.
@@ -114,6 +135,9 @@ class StepSpec:
     arbitrates: bool
     can_be_unrouted: bool
     computes: bool
+    registers: int
+    dynamic_lengths: bool
+    jitter: bool
     values: bool
     sram_words: int = 0
     log_words: int = 0
@@ -155,7 +179,7 @@ class Code:
       ring_in: (first word, size - 1) of the log ring that feeds (colour, PE); [2, C, n] int32.
       ring_out: The same for the ring that (colour, PE) writes.
       kernel_kind: [K] int32, kind of each kernel instance.
-      kernel_offsets: [K, tiles] int32, offsets of its inputs, then outputs.
+      kernel_offsets: [K, operands] int32, offsets (or registers) of its inputs, then outputs.
       footprint: [K, words] uint8, which words an instance uses.
     """
 
@@ -171,11 +195,12 @@ class Code:
 
 
 @lru_cache(maxsize=8)
-def lower(program: Program, *, values: bool) -> tuple[StepSpec, Code]:
+def lower(program: Program, *, values: bool, jitter: bool = False) -> tuple[StepSpec, Code]:
     """Specialise a validated program.
 
     Raises:
-      WaferError: More colours and semaphores than the executor's masks hold.
+      WaferError: More colours and semaphores than the executor's masks hold; kernels that write
+        registers, without values.
     """
     hw, num_colors, num_threads = program.hw, len(program.colors), program.num_threads
     events = [e for r in program.roles for t in r.threads for e in t]
@@ -184,6 +209,8 @@ def lower(program: Program, *, values: bool) -> tuple[StepSpec, Code]:
         raise WaferError(
             f"{program.name}: {num_colors} colours and {semaphores} semaphores; together at most 29"
         )
+    if not values:
+        _refuse_register_kernels(program, events)
     capacity, input_capacity = capacities(program)
     largest = max(capacity.max(initial=0), input_capacity.max(initial=0))
     latency = max(hw.hop_cycles, hw.ramp_cycles + 1)
@@ -208,6 +235,9 @@ def lower(program: Program, *, values: bool) -> tuple[StepSpec, Code]:
         arbitrates=share_links(program),
         can_be_unrouted=bool(unrouted.any()),
         computes=bool(instances),
+        registers=1 + max((r for e in events for r in registers_of(e)), default=-1),
+        dynamic_lengths=any(isinstance(event_words(e), Register) for e in events),
+        jitter=jitter,
         values=values,
     )
     shift = fifo.count_bits
@@ -218,7 +248,7 @@ def lower(program: Program, *, values: bool) -> tuple[StepSpec, Code]:
         | input_capacity.astype(np.uint32) << (8 + shift)
     )
     role = program.role_of * num_threads * spec.events
-    names = FIELDS + VALUE_FIELDS if values else FIELDS
+    names = FIELDS + (VALUE_FIELDS if values else ()) + (REGISTER_FIELDS if spec.registers else ())
     arrays = {
         "routes": jnp.asarray(to_lanes(routes), fifo.dtype),
         "unrouted": jnp.asarray(to_lanes(unrouted)) if spec.can_be_unrouted else None,
@@ -290,6 +320,9 @@ def _lower_values(
         footprint = np.zeros((len(tiles), words), np.uint8)
         for k, event in enumerate(instances):
             for m, tile in enumerate(tiles[k]):
+                if isinstance(tile, Register):
+                    offsets[k, m] = tile.index
+                    continue
                 offsets[k, m] = tile.offset
                 bits = INPUT_OR_OUTPUT | (OUTPUT if m >= len(event.inputs) else 0)
                 footprint[k, tile.offset : tile.offset + tile.words] |= bits
@@ -299,10 +332,11 @@ def _lower_values(
             "footprint": jnp.asarray(footprint),
         }
     modes = [
-        event_row(e, {c: i for i, c in enumerate(program.colors)}, 0).get("mode", 0) >> MODE_SHIFT
+        combine_code(e.combine, e.slice)
         for r in program.roles
         for t in r.threads
         for e in t
+        if isinstance(e, Receive | Forward)
     ]
     return replace(
         spec,
@@ -314,5 +348,17 @@ def _lower_values(
     ), arrays
 
 
-def _signature(tiles: tuple[Tile, ...]) -> tuple[tuple[tuple[int, ...], str], ...]:
-    return tuple((t.shape, t.dtype) for t in tiles)
+def _signature(operands: tuple[Tile | Register, ...]) -> tuple[Form, ...]:
+    return tuple(
+        ((), REGISTER) if isinstance(operand, Register) else (operand.shape, operand.dtype)
+        for operand in operands
+    )
+
+
+def _refuse_register_kernels(program: Program, events: list[Event]) -> None:
+    for event in events:
+        if isinstance(event, Compute) and any(isinstance(o, Register) for o in event.outputs):
+            raise WaferError(
+                f"{program.name}: kernel {event.kernel.name!r} writes a register, so its timing "
+                f"depends on values: run it with values='full'"
+            )

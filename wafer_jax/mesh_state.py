@@ -13,8 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.events import Tile, event_words, receive_color, send_color
+from wafer_jax.events import Register, Tile, event_words, receive_color, send_color
 from wafer_jax.hardware import DTYPE_BYTES
+from wafer_jax.jitter import START_THREAD, Jitter, pe_of_lane, stall
 from wafer_jax.lowering import Code, StepSpec, from_lanes, lower, to_lanes
 from wafer_jax.program import Program
 
@@ -36,11 +37,15 @@ class WaferState:
       thread_pointer: [n] int16, issue slot pointer.
       pc: T arrays [n] int32, event index.
       left: T arrays [n] int32, issues still to do of the event.
+      length: T arrays [n] int32, issues of the event in all, if registers may hold them.
       ready_at: T arrays [n] int32, first cycle in which the event may issue.
       need_in: T arrays [n], colours and semaphores that the event pops.
       need_out: T arrays [n], colours and semaphores that the event pushes.
       semaphores: S arrays [n] int32.
       loop_counters: L tuples of T arrays [n] int32.
+      registers: [G, n] int32, or None.
+      jitter: [3] uint32, key and limits of the stalls, or None.
+      loads: T arrays [n] int32, events loaded so far, if stalls depend on them.
       sent: arrays [n] int32 per sending colour, words of finished events.
       received: D arrays [n] int32, words of finished events.
       compute_cycles: [n] int32, cycles of kernels started.
@@ -58,11 +63,15 @@ class WaferState:
     thread_pointer: jax.Array | None
     pc: tuple[jax.Array, ...]
     left: tuple[jax.Array, ...]
+    length: tuple[jax.Array, ...]
     ready_at: tuple[jax.Array, ...]
     need_in: tuple[jax.Array, ...]
     need_out: tuple[jax.Array, ...]
     semaphores: tuple[jax.Array, ...]
     loop_counters: tuple[tuple[jax.Array, ...], ...]
+    registers: jax.Array | None
+    jitter: jax.Array | None
+    loads: tuple[jax.Array, ...]
     sent: tuple[jax.Array, ...]
     received: tuple[jax.Array, ...]
     compute_cycles: jax.Array | None
@@ -105,7 +114,11 @@ class MemoryState:
 
 
 def initial_state(
-    program: Program, tiles: Mapping[str, np.ndarray] | None = None, *, values: bool = True
+    program: Program,
+    tiles: Mapping[str, np.ndarray] | None = None,
+    *,
+    values: bool = True,
+    jitter: Jitter | None = None,
 ) -> WaferState:
     """State before cycle 0, the given tiles loaded.
 
@@ -113,11 +126,12 @@ def initial_state(
       program: A validated program.
       tiles: Per tile name [*shape, Y, X]; PEs whose role lacks the tile ignore it.
       values: Without them there is no SRAM, and no tiles.
+      jitter: Start skew and stalls, if any.
 
     Raises:
       WaferError: A tile that no role has, or of another shape.
     """
-    spec, code = lower(program, values=values)
+    spec, code = lower(program, values=values, jitter=jitter is not None)
     n, threads = spec.lanes, range(spec.threads)
     start = [code.role + t * spec.events for t in threads]
 
@@ -127,6 +141,14 @@ def initial_state(
     def zeros(count: int, dtype=jnp.int32) -> tuple[jax.Array, ...]:
         return tuple(jnp.zeros(n, dtype) for _ in range(count))
 
+    empty = [jnp.zeros(n, bool) for _ in threads]
+    if spec.dynamic_lengths:
+        empty = [words_from >= 0 for words_from in field("words_from")]
+    left = tuple(jnp.where(e, 1, f) for e, f in zip(empty, field("words"), strict=True))
+
+    def unless_empty(name: str, dtype) -> tuple[jax.Array, ...]:
+        return tuple(jnp.where(e, 0, f) for e, f in zip(empty, field(name, dtype), strict=True))
+
     return WaferState(
         now=jnp.int32(0),
         stuck=jnp.bool_(False),
@@ -135,24 +157,54 @@ def initial_state(
         color_pointer=zeros(1, jnp.int16)[0] if spec.arbitrates else None,
         thread_pointer=zeros(1, jnp.int16)[0] if spec.threads > 1 else None,
         pc=zeros(spec.threads),
-        left=field("words"),
-        ready_at=field("setup"),
-        need_in=field("need_in", spec.mask_dtype),
-        need_out=field("need_out", spec.mask_dtype),
+        left=left,
+        length=tuple(jnp.copy(words) for words in left) if spec.dynamic_lengths else (),
+        ready_at=_first_ready(spec, field("setup"), field("need_in"), jitter),
+        need_in=unless_empty("need_in", spec.mask_dtype),
+        need_out=unless_empty("need_out", spec.mask_dtype),
         semaphores=zeros(spec.semaphores),
         loop_counters=tuple(zeros(spec.threads) for _ in range(spec.levels)),
+        registers=jnp.zeros((spec.registers, n), jnp.int32) if spec.registers else None,
+        jitter=None if jitter is None else jitter.as_array(),
+        loads=tuple(jnp.ones(n, jnp.int32) for _ in threads) if spec.jitter else (),
         sent=zeros(len(spec.sending)),
         received=zeros(len(spec.delivered)),
         compute_cycles=zeros(1)[0] if spec.computes else None,
         fault=zeros(1)[0],
         fault_cycle=jnp.full(n, -1, jnp.int32),
         fault_where=zeros(1)[0],
-        memory=_initial_memory(program, spec, code, start, tiles or {}) if spec.values else None,
+        memory=_initial_memory(program, spec, code, start, empty, tiles or {})
+        if spec.values
+        else None,
+    )
+
+
+def _first_ready(
+    spec: StepSpec, setup: tuple, need_in: tuple, jitter: Jitter | None
+) -> tuple[jax.Array, ...]:
+    """T arrays [n] int32: when each thread's event 0 may issue."""
+    if jitter is None:
+        return setup
+    key, start_cycles, event_cycles = jitter.as_array()
+    pe = pe_of_lane(spec.mesh)
+    skew = stall(key, pe, jnp.int32(START_THREAD), jnp.int32(0), start_cycles)
+    return tuple(
+        jnp.where(
+            needs & spec.halt_bit != 0,
+            0,
+            ready_at + skew + stall(key, pe, jnp.int32(t), jnp.int32(0), event_cycles),
+        )
+        for t, (ready_at, needs) in enumerate(zip(setup, need_in, strict=True))
     )
 
 
 def _initial_memory(
-    program: Program, spec: StepSpec, code: Code, start: list, tiles: Mapping[str, np.ndarray]
+    program: Program,
+    spec: StepSpec,
+    code: Code,
+    start: list,
+    empty: list,
+    tiles: Mapping[str, np.ndarray],
 ) -> MemoryState:
     assert code.ring_in is not None
     assert code.ring_out is not None
@@ -173,7 +225,7 @@ def _initial_memory(
         log=jnp.zeros(spec.log_words + n, jnp.uint32),
         address=tuple(field("offset")),
         stride=tuple(field("stride")),
-        mode=tuple(field("mode")),
+        mode=tuple(jnp.where(e, 0, f) for e, f in zip(empty, field("mode"), strict=True)),
         read_at=ring(code.ring_in, field("color_in"), 0),
         read_mask=ring(code.ring_in, field("color_in"), 1),
         write_at=ring(code.ring_out, field("color_out"), 0),
@@ -274,7 +326,8 @@ def snapshot(program: Program, state: WaferState) -> dict[str, Any]:
     input_ready, input_total = counts(spread(state.input, spec.delivered))
     pc, left = grid(state.pc), grid(state.left)
     sent, received = spread(state.sent, spec.sending), spread(state.received, spec.delivered)
-    _add_current_events(program, pc, left, sent, received)
+    length = grid(state.length) if state.length else None
+    _add_current_events(program, pc, left, length, sent, received)
     halted = (grid(state.need_in) & spec.halt_bit) != 0
     zero = np.zeros(mesh, np.int64)
     out = {
@@ -293,6 +346,9 @@ def snapshot(program: Program, state: WaferState) -> dict[str, Any]:
         "loop_counters": np.array([grid(c) for c in state.loop_counters]).reshape(
             spec.levels, spec.threads, *mesh
         ),
+        "registers": np.zeros((0, *mesh), np.int64)
+        if state.registers is None
+        else grid(list(state.registers)),
         "sent": sent,
         "received": received,
         "faults": grid([state.fault])[0],
@@ -311,14 +367,23 @@ def sram_grid(program: Program, state: WaferState) -> np.ndarray:
 
 
 def _add_current_events(
-    program: Program, pc: np.ndarray, left: np.ndarray, sent: np.ndarray, received: np.ndarray
+    program: Program,
+    pc: np.ndarray,
+    left: np.ndarray,
+    length: np.ndarray | None,
+    sent: np.ndarray,
+    received: np.ndarray,
 ) -> None:
     """Add the words that each thread's unfinished stream event has moved so far."""
     for role, mask in _owners(program):
         for t, events in enumerate(role.threads):
             for e, event in enumerate(events):
                 here = mask & (pc[t] == e)
-                moved = np.where(here, event_words(event) - left[t], 0)
+                words = event_words(event)
+                if isinstance(words, Register):
+                    assert length is not None
+                    words = length[t]
+                moved = np.where(here, words - left[t], 0)
                 for counts, color in ((sent, send_color(event)), (received, receive_color(event))):
                     if color is not None:
                         counts[program.colors.index(color)] += moved

@@ -18,6 +18,7 @@ from wafer_jax.events import (
     REGISTERS,
     Branch,
     Event,
+    Register,
     Tile,
     describe,
     receive_color,
@@ -55,7 +56,9 @@ class Role:
 
     def describe(self, thread: int, event: int) -> str:
         """One event of the role as text, tiles by name."""
-        names = {(t.offset, t.words): t.name for t in self.tiles.values()}
+        names: dict[tuple[int, int | Register], str] = {
+            (t.offset, t.words): t.name for t in self.tiles.values()
+        }
         return describe(self.threads[thread][event], names)
 
 

@@ -22,7 +22,8 @@ from wafer_jax.lowering import Code, StepSpec, lower
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.program import Program
 from wafer_jax.step import fifo as f
-from wafer_jax.step import kernels, memory, routers, threads
+from wafer_jax.step import kernels, memory, registers, routers, threads
+from wafer_jax.step.issue import Issue, select
 from wafer_jax.step.reduce import or_lanes
 
 NEVER = int(jnp.iinfo(jnp.int32).max)
@@ -67,7 +68,7 @@ def run(
 
     The state is donated: use the returned one.
     """
-    spec, code = lower(program, values=state.memory is not None)
+    spec, code = lower(program, values=state.memory is not None, jitter=state.jitter is not None)
     return advance(spec, code, state, jnp.int32(until), jnp.int32(max_steps))
 
 
@@ -85,7 +86,7 @@ def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
     with jax.named_scope("apply"):
         router, inputs = _move_words(spec, router, inputs, moves, issue)
         router, inputs, issue = lax.optimization_barrier((router, inputs, _as_tuple(issue)))
-        issue = threads.Issue(*issue)
+        issue = Issue(*issue)
         flags = or_lanes(spec, _flags(spec, router, inputs, moves, issue))
         state = replace(
             state,
@@ -113,7 +114,7 @@ def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
         return _next_cycle(spec, state, flags & _ACTIVE != 0)
 
 
-def _as_tuple(issue: threads.Issue) -> tuple:
+def _as_tuple(issue: Issue) -> tuple:
     return (issue.wins, issue.pops, issue.pushes, issue.issued, issue.finished, issue.pointer)
 
 
@@ -122,7 +123,7 @@ def _move_words(
     router: list[jax.Array],
     inputs: dict[int, jax.Array],
     moves: routers.Moves,
-    issue: threads.Issue,
+    issue: Issue,
 ) -> tuple[list[jax.Array], dict[int, jax.Array]]:
     """Pop and push all FIFOs."""
     fifo, inputs, out = spec.fifo, dict(inputs), []
@@ -146,7 +147,7 @@ def _flags(
     router: list[jax.Array],
     inputs: dict[int, jax.Array],
     moves: routers.Moves,
-    issue: threads.Issue,
+    issue: Issue,
 ) -> jax.Array:
     """[n] uint8: bits that say what happened, reduced once per cycle."""
     active = issue.issued
@@ -163,38 +164,41 @@ def _flags(
     ).astype(jnp.uint8)
 
 
-def _count_semaphores(
-    spec: StepSpec, state: WaferState, issue: threads.Issue
-) -> tuple[jax.Array, ...]:
+def _count_semaphores(spec: StepSpec, state: WaferState, issue: Issue) -> tuple[jax.Array, ...]:
     return tuple(
         n + (issue.pushes >> b & 1).astype(jnp.int32) - (issue.pops >> b & 1).astype(jnp.int32)
         for b, n in enumerate(state.semaphores, start=spec.colors)
     )
 
 
-def _load(spec: StepSpec, code: Code, state: WaferState, issue: threads.Issue) -> WaferState:
-    changed, old, row = threads.load_next(spec, code, state, issue)
+def _load(spec: StepSpec, code: Code, state: WaferState, issue: Issue) -> WaferState:
+    old = threads.finished_rows(spec, code, state, issue)
+    duration = threads.durations(spec, code, state, old)
+    if spec.registers:
+        state = registers.operate(code, state, issue, old)
+    if spec.kernels:
+        state, faults = kernels.start(spec, code, state, issue, old, duration)
+        state = _record(spec, state, faults, _where(spec, state, issue))
+    changed, row = threads.load_next(spec, code, state, issue, old, duration)
     if state.memory is not None:
-        store = state.memory
-        if spec.kernels:
-            store, faults = kernels.start(spec, code, state.now, store, issue, old)
-            state = _record(spec, state, faults, _where(spec, state, issue))
         received = dict(zip(spec.delivered, changed["received"], strict=True))
         sent = dict(zip(spec.sending, changed["sent"], strict=True))
-        changed["memory"] = memory.load_event(spec, code, store, issue, row, (received, sent))
+        changed["memory"] = memory.load_event(
+            spec, code, state.memory, issue, row, (received, sent)
+        )
     return replace(state, **changed)
 
 
-def _stream(spec: StepSpec, code: Code, state: WaferState, issue: threads.Issue) -> WaferState:
+def _stream(spec: StepSpec, code: Code, state: WaferState, issue: Issue) -> WaferState:
     assert state.memory is not None
     store, faults = memory.stream(spec, code, state.now, state.memory, issue)
     return _record(spec, replace(state, memory=store), faults, _where(spec, state, issue))
 
 
-def _where(spec: StepSpec, state: WaferState, issue: threads.Issue) -> jax.Array:
+def _where(spec: StepSpec, state: WaferState, issue: Issue) -> jax.Array:
     """[n] int32: thread << 16 | event of the winner."""
     number = tuple(jnp.int32(t << 16) for t in range(spec.threads))
-    return threads.select(issue.wins, number) | threads.select(issue.wins, state.pc)
+    return select(issue.wins, number) | select(issue.wins, state.pc)
 
 
 def _record(spec: StepSpec, state: WaferState, bits: jax.Array, where: jax.Array) -> WaferState:

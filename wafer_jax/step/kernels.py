@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +16,9 @@ from jax import lax
 
 from wafer_jax.faults import Fault
 from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES
-from wafer_jax.lowering import Code, KernelKind, StepSpec
-from wafer_jax.mesh_state import POISON, MemoryState
-from wafer_jax.step.threads import Issue
+from wafer_jax.lowering import REGISTER, Code, KernelKind, StepSpec
+from wafer_jax.mesh_state import POISON, WaferState
+from wafer_jax.step.issue import Issue
 
 BATCH = 64
 """PEs whose operands are gathered at a time."""
@@ -28,63 +29,90 @@ DENSE_SHARE = 8
 def start(
     spec: StepSpec,
     code: Code,
-    now: jax.Array,
-    memory: MemoryState,
+    state: WaferState,
     issue: Issue,
     old: jax.Array,
-) -> tuple[MemoryState, jax.Array]:
+    duration: jax.Array,
+) -> tuple[WaferState, jax.Array]:
     """Run the kernels whose events were issued in this cycle.
 
     Args:
+      spec: Static part.
+      code: Arrays.
+      state: With registers as the issues of this cycle left them.
+      issue: The winners.
       old: [n] int32, position in the table of the finished event.
+      duration: [n] int32, cycles of the kernel.
 
     Returns:
-      The memory, and fault bits [n] int32.
+      The state with memory and registers changed, and fault bits [n] int32.
     """
+    memory = state.memory
+    assert memory is not None
     instance = jnp.where(issue.finished, code.table["kernel"][old], -1)
-    until = now + code.table["duration"][old]
     running = list(memory.running)
     running_until = list(memory.running_until)
     for k, t in enumerate(spec.kernel_threads):
         starts = issue.wins[t] & (instance >= 0)
         running[k] = jnp.where(starts, instance, running[k])
-        running_until[k] = jnp.where(starts, until, running_until[k])
-    sram, faults = _run(spec, code, memory.sram, instance)
-    return replace(
-        memory, sram=sram, running=tuple(running), running_until=tuple(running_until)
-    ), faults
+        running_until[k] = jnp.where(starts, state.now + duration, running_until[k])
+    stores, faults = _run(spec, code, Stores(memory.sram, state.registers), instance)
+    memory = replace(
+        memory, sram=stores.sram, running=tuple(running), running_until=tuple(running_until)
+    )
+    return replace(state, memory=memory, registers=stores.registers), faults
+
+
+class Stores(NamedTuple):
+    """What kernels read and write: SRAM [words * n] uint32 and registers [G, n] int32 or None."""
+
+    sram: jax.Array
+    registers: jax.Array | None
+
+
+class Batch(NamedTuple):
+    """One kernel instance in one cycle.
+
+    Attributes:
+      here: [n] bool, lanes that start it.
+      offsets: [operands] int32, see `Code.kernel_offsets`.
+    """
+
+    here: jax.Array
+    offsets: jax.Array
 
 
 def _run(
-    spec: StepSpec, code: Code, sram: jax.Array, instance: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+    spec: StepSpec, code: Code, stores: Stores, instance: jax.Array
+) -> tuple[Stores, jax.Array]:
     assert code.kernel_kind is not None
     assert code.kernel_offsets is not None
     kinds, offsets = code.kernel_kind, code.kernel_offsets
+    nowhere = jnp.zeros(spec.lanes, bool)
 
     def body(carry):
-        sram, faults, instance = carry
+        stores, faults, instance = carry
         number = jnp.max(instance)
-        here = instance == number
-        many = jnp.sum(here) * DENSE_SHARE >= spec.lanes
-        result = (sram, jnp.zeros(spec.lanes, bool), here)
+        batch = Batch(instance == number, offsets[number])
+        many = jnp.sum(batch.here) * DENSE_SHARE >= spec.lanes
+        result = (stores, nowhere, batch.here)
         for k, kind in enumerate(spec.kernels):
-            run = partial(_run_gathered, spec, kind, here=here, offsets=offsets[number])
-            result = _once((kinds[number] == k) & ~many, run, result)
-            check = partial(_poisoned, spec, kind, here=here, offsets=offsets[number])
-            run = partial(_run_dense, spec, kind, here=here, offsets=offsets[number])
-            chosen = (kinds[number] == k) & many
-            bad = lax.cond(chosen, check, lambda sram, bad: bad, *result[:2])
-            result = _once(chosen, run, (result[0], bad, here))
-        sram, bad, done = result
+            chosen = kinds[number] == k
+            result = _once(chosen & ~many, partial(_run_gathered, spec, kind, batch), result)
+            # Poison is looked for before anything is written, or XLA would copy the old SRAM.
+            check = partial(_poisoned, spec, kind, batch)
+            bad = lax.cond(chosen & many, check, lambda sram, bad: bad, result[0].sram, result[1])
+            run = partial(_run_dense, spec, kind, batch)
+            result = _once(chosen & many, run, (result[0], bad, batch.here))
+        stores, bad, done = result
         faults |= jnp.where(bad, int(Fault.UNWRITTEN_READ), 0)
-        return sram, faults, jnp.where(done, -1, instance)
+        return stores, faults, jnp.where(done, -1, instance)
 
     faults = jnp.zeros(spec.lanes, jnp.int32)
-    sram, faults, _ = lax.while_loop(
-        lambda carry: jnp.any(carry[2] >= 0), body, (sram, faults, instance)
+    stores, faults, _ = lax.while_loop(
+        lambda carry: jnp.any(carry[2] >= 0), body, (stores, faults, instance)
     )
-    return sram, faults
+    return stores, faults
 
 
 def _once(condition: jax.Array, body: Callable, operand):
@@ -101,29 +129,36 @@ def _once(condition: jax.Array, body: Callable, operand):
 
 
 def _poisoned(
-    spec: StepSpec, kind: KernelKind, sram: jax.Array, bad: jax.Array, *, here, offsets
+    spec: StepSpec, kind: KernelKind, batch: Batch, sram: jax.Array, bad: jax.Array
 ) -> jax.Array:
-    """[n] bool: an operand holds poison.
-
-    Looked up before anything is written, or XLA would keep a copy of the old SRAM.
-    """
-    for m, form in enumerate(kind.inputs):
-        bad |= here & jnp.any(_rows(spec, sram, offsets[m], _words(*form)) == POISON, axis=0)
+    """[n] bool: an operand holds poison."""
+    for m, (shape, dtype) in enumerate(kind.inputs):
+        if dtype != REGISTER:
+            rows = _rows(spec, sram, batch.offsets[m], _words(shape, dtype))
+            bad |= batch.here & jnp.any(rows == POISON, axis=0)
     return bad
 
 
-def _run_dense(spec: StepSpec, kind: KernelKind, result, *, here: jax.Array, offsets: jax.Array):
-    """All lanes at once; only the lanes of ``here`` keep the results."""
-    sram, bad, _ = result
-    inputs = [
-        _decode(_rows(spec, sram, offsets[m], _words(*form)), *form)
-        for m, form in enumerate(kind.inputs)
-    ]
-    for m, words in enumerate(_apply(kind, inputs), start=len(inputs)):
-        kept = _rows(spec, sram, offsets[m], words.shape[0])
-        new = jnp.where(here[None], words, kept).reshape(-1)
-        sram = lax.dynamic_update_slice(sram, new, (offsets[m] * spec.lanes,))
-    return sram, bad, here
+def _run_dense(spec: StepSpec, kind: KernelKind, batch: Batch, result):
+    """All lanes at once; only the lanes of the batch keep the results."""
+    (sram, registers), bad, _ = result
+    inputs = []
+    for m, (shape, dtype) in enumerate(kind.inputs):
+        at = batch.offsets[m]
+        if dtype == REGISTER:
+            inputs.append(registers[at])
+        else:
+            inputs.append(_decode(_rows(spec, sram, at, _words(shape, dtype)), shape, dtype))
+    outputs = _apply(kind, inputs)
+    for m, (value, (_, dtype)) in enumerate(zip(outputs, kind.outputs, strict=True), len(inputs)):
+        at = batch.offsets[m]
+        if dtype == REGISTER:
+            registers = registers.at[at].set(jnp.where(batch.here, value, registers[at]))
+            continue
+        kept = _rows(spec, sram, at, value.shape[0])
+        new = jnp.where(batch.here[None], value, kept).reshape(-1)
+        sram = lax.dynamic_update_slice(sram, new, (at * spec.lanes,))
+    return Stores(sram, registers), bad, batch.here
 
 
 def _rows(spec: StepSpec, sram: jax.Array, offset: jax.Array, words: int) -> jax.Array:
@@ -132,24 +167,31 @@ def _rows(spec: StepSpec, sram: jax.Array, offset: jax.Array, words: int) -> jax
     return flat.reshape(words, spec.lanes)
 
 
-def _run_gathered(spec: StepSpec, kind: KernelKind, result, *, here: jax.Array, offsets: jax.Array):
-    """The first BATCH lanes of ``here``."""
-    n, sram = spec.lanes, result[0]
-    lanes = jnp.nonzero(here, size=BATCH, fill_value=n)[0].astype(jnp.int32)
+def _run_gathered(spec: StepSpec, kind: KernelKind, batch: Batch, result):
+    """The first BATCH lanes of the batch."""
+    n, (sram, registers) = spec.lanes, result[0]
+    lanes = jnp.nonzero(batch.here, size=BATCH, fill_value=n)[0].astype(jnp.int32)
     lane = jnp.minimum(lanes, n - 1)
     inputs, poisoned = [], jnp.zeros(BATCH, bool)
     for m, (shape, dtype) in enumerate(kind.inputs):
-        rows = (offsets[m] + jnp.arange(_words(shape, dtype), dtype=jnp.int32)) * n
+        if dtype == REGISTER:
+            inputs.append(registers[batch.offsets[m], lane])
+            continue
+        rows = (batch.offsets[m] + jnp.arange(_words(shape, dtype), dtype=jnp.int32)) * n
         words = sram.at[rows[:, None] + lane[None]].get(mode="promise_in_bounds")
         poisoned |= jnp.any(words == POISON, axis=0)
         inputs.append(_decode(words, shape, dtype))
-    for m, words in enumerate(_apply(kind, inputs), start=len(inputs)):
-        rows = (offsets[m] + jnp.arange(words.shape[0], dtype=jnp.int32)) * n
+    outputs = _apply(kind, inputs)
+    for m, (value, (_, dtype)) in enumerate(zip(outputs, kind.outputs, strict=True), len(inputs)):
+        if dtype == REGISTER:
+            registers = registers.at[batch.offsets[m], lanes].set(value, mode="drop")
+            continue
+        rows = (batch.offsets[m] + jnp.arange(value.shape[0], dtype=jnp.int32)) * n
         place = jnp.where(lanes[None] < n, rows[:, None] + lane[None], sram.size)
-        sram = sram.at[place].set(words, mode="drop")
+        sram = sram.at[place].set(value, mode="drop")
     nowhere = jnp.zeros(n, bool)
     bad = nowhere.at[lanes].set(poisoned, mode="drop")
-    return sram, bad, nowhere.at[lanes].set(True, mode="drop")
+    return Stores(sram, registers), bad, nowhere.at[lanes].set(True, mode="drop")
 
 
 def _words(shape: tuple[int, ...], dtype: str) -> int:
@@ -177,7 +219,10 @@ def _encode(value: jax.Array, shape: tuple[int, ...], dtype: str) -> jax.Array:
 
 
 def _apply(kind: KernelKind, inputs: list[jax.Array]) -> list[jax.Array]:
-    """Outputs as words [words, lanes] uint32."""
+    """Outputs as words [words, lanes] uint32, registers as [lanes] int32."""
     outputs = jax.vmap(kind.fn, in_axes=-1, out_axes=-1)(*inputs)
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    return [_encode(o, *form) for o, form in zip(outputs, kind.outputs, strict=True)]
+    return [
+        o.astype(jnp.int32) if form[1] == REGISTER else _encode(o, *form)
+        for o, form in zip(outputs, kind.outputs, strict=True)
+    ]

@@ -11,13 +11,13 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wafer_jax.event_table import ADD_BF16, ADD_F16, ADD_F32, MODE_SHIFT, READS, WRITES
+from wafer_jax.event_table import COMBINES, MODE_SHIFT, READS, WRITES
 from wafer_jax.faults import Fault
 from wafer_jax.lowering import INPUT_OR_OUTPUT, OUTPUT, Code, StepSpec
 from wafer_jax.mesh_state import POISON, MemoryState
-from wafer_jax.step.threads import Issue, select
+from wafer_jax.step.issue import Issue, select
 
-_HALVES = {ADD_F16: jnp.float16, ADD_BF16: jnp.bfloat16}
+_OPERATIONS = {"add": lax.add, "max": lax.max, "min": lax.min}
 
 
 def stream(
@@ -34,17 +34,25 @@ def stream(
     mode = select(issue.wins, memory.mode)
     reads, writes = mode & READS != 0, mode & WRITES != 0
     address = select(issue.wins, memory.address)
+    outside = jnp.zeros(spec.lanes, bool)
+    if spec.dynamic_lengths:
+        outside = (address < 0) | (address >= spec.sram_words)
+        address = jnp.where(outside, 0, address)
     place = address * spec.lanes + lane
-    old = memory.sram.at[place].get(mode="promise_in_bounds", unique_indices=True)
+    held = memory.sram.at[place].get(mode="promise_in_bounds", unique_indices=True)
+    old = jnp.where(outside, jnp.uint32(POISON), held)
     arrived = memory.log.at[select(issue.wins, memory.read_at)].get(mode="promise_in_bounds")
     value = _combine(spec, mode >> MODE_SHIFT, old, jnp.where(pops, arrived, old))
     sram = memory.sram.at[place].set(
-        jnp.where(writes, value, old), mode="promise_in_bounds", unique_indices=True
+        jnp.where(writes & ~outside, value, held), mode="promise_in_bounds", unique_indices=True
     )
     slot = jnp.where(pushes, select(issue.wins, memory.write_at), spec.log_words + lane)
     log = memory.log.at[slot].set(value, mode="promise_in_bounds", unique_indices=True)
-    faults = jnp.where(reads & (old == POISON), int(Fault.UNWRITTEN_READ), 0)
-    faults |= _races(spec, code, now, memory, issue, address, reads, writes)
+    faults = jnp.where(reads & ~outside & (old == POISON), int(Fault.UNWRITTEN_READ), 0)
+    if spec.dynamic_lengths:
+        misses = (reads | writes) & outside
+        faults |= jnp.where(misses, int(Fault.SRAM_OUT_OF_BOUNDS), 0)
+    faults |= _races(spec, code, now, memory, issue, address, reads & ~outside, writes & ~outside)
     return replace(
         memory,
         sram=sram,
@@ -56,22 +64,15 @@ def stream(
 
 
 def _combine(spec: StepSpec, how: jax.Array, old: jax.Array, word: jax.Array) -> jax.Array:
-    """The word itself, or memory plus word in the element type that the event names."""
+    """The word itself, or memory (+) word in the element type that the event names."""
     out = word
     for code in spec.combines:
-        if code == ADD_F32:
-            total = _float(old) + _float(word)
-            added = lax.bitcast_convert_type(total, jnp.uint32)
-        else:
-            kind = _HALVES[code]
-            pair = [lax.bitcast_convert_type(w, kind) for w in (old, word)]
-            added = lax.bitcast_convert_type(pair[0] + pair[1], jnp.uint32)
-        out = jnp.where(how == code, added, out)
+        name, dtype = COMBINES[code - 1]
+        # A float32 per word, or [n, 2] 16-bit elements.
+        a, b = (lax.bitcast_convert_type(w, jnp.dtype(dtype)) for w in (old, word))
+        combined = lax.bitcast_convert_type(_OPERATIONS[name](a, b), jnp.uint32)
+        out = jnp.where(how == code, combined, out)
     return out
-
-
-def _float(word: jax.Array) -> jax.Array:
-    return lax.bitcast_convert_type(word, jnp.float32)
 
 
 def _advance(wins: list[jax.Array], planes: tuple, strides: tuple) -> tuple[jax.Array, ...]:

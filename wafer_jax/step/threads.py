@@ -1,42 +1,14 @@
 """The PE's threads: who issues, and what the finished events lead to (semantics, section 2.2)."""
 
-from dataclasses import dataclass
-
 import jax
 import jax.numpy as jnp
 
+from wafer_jax.jitter import pe_of_lane, stall
 from wafer_jax.lowering import Code, StepSpec
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import fifo as f
-
-
-@dataclass(frozen=True)
-class Issue:
-    """The thread that issues on each PE in a cycle.
-
-    Attributes:
-      wins: T arrays [n] bool, at most one of them holds per lane.
-      pops: [n] mask of the colours and semaphores popped.
-      pushes: [n] mask of those pushed.
-      issued: [n] bool.
-      finished: [n] bool, the issue was the event's last.
-      pointer: [n] int16, next issue slot pointer, or None.
-    """
-
-    wins: list[jax.Array]
-    pops: jax.Array
-    pushes: jax.Array
-    issued: jax.Array
-    finished: jax.Array
-    pointer: jax.Array | None
-
-
-def select(wins: list[jax.Array], planes: tuple[jax.Array, ...]) -> jax.Array:
-    """[n]: the winner's value, 0 where nobody issues."""
-    out = jnp.where(wins[0], planes[0], 0)
-    for win, plane in zip(wins[1:], planes[1:], strict=True):
-        out = jnp.where(win, plane, out)
-    return out
+from wafer_jax.step import registers
+from wafer_jax.step.issue import Issue, select
 
 
 def decide(
@@ -106,35 +78,73 @@ def _grant(
     return wins, pointer
 
 
+def finished_rows(spec: StepSpec, code: Code, state: WaferState, issue: Issue) -> jax.Array:
+    """[n] int32: position in the table of the event that the winner issued."""
+    return _table_start(spec, code, issue) + select(issue.wins, state.pc)
+
+
+def _table_start(spec: StepSpec, code: Code, issue: Issue) -> jax.Array:
+    starts = tuple(jnp.int32(t * spec.events) for t in range(spec.threads))
+    return code.role + select(issue.wins, starts)
+
+
+def durations(spec: StepSpec, code: Code, state: WaferState, old: jax.Array) -> jax.Array:
+    """[n] int32: cycles of the kernel that the winner issued, 0 for other events."""
+    if not spec.computes:
+        return jnp.int32(0)
+    cycles = code.table["duration"][old]
+    if state.registers is None:
+        return cycles
+    register = code.table["cycles_from"][old]
+    held = jnp.maximum(registers.read(state.registers, register), 1)
+    return jnp.where(register >= 0, held, cycles)
+
+
 def load_next(
-    spec: StepSpec, code: Code, state: WaferState, issue: Issue
-) -> tuple[dict, jax.Array, dict[str, jax.Array]]:
-    """Advance the threads that finished an event.
+    spec: StepSpec,
+    code: Code,
+    state: WaferState,
+    issue: Issue,
+    old: jax.Array,
+    duration: jax.Array,
+) -> tuple[dict, dict[str, jax.Array]]:
+    """Advance the threads that finished an event; the registers have changed already.
+
+    Args:
+      spec: Static part.
+      code: Arrays.
+      state: Before the event's successor is loaded.
+      issue: The winners.
+      old: [n] int32, position in the table of the finished event.
+      duration: [n] int32, see `durations`.
 
     Returns:
-      The changed fields of the state; the finished event's position in the table [n]; and the
-      loaded event's fields [n].
+      The changed fields of the state, and the loaded event's fields [n].
     """
     done, wins, table = issue.finished, issue.wins, code.table
-    thread_start = select(wins, tuple(jnp.int32(t * spec.events) for t in range(spec.threads)))
-    start = code.role + thread_start
-    pc = select(wins, state.pc)
-    old = start + pc
+    start, pc = _table_start(spec, code, issue), select(wins, state.pc)
     following, counters = _jump(spec, table, state, issue, old, pc)
-    duration = table["duration"][old] if spec.computes else jnp.int32(0)
+    if state.registers is not None:
+        following = registers.branch(table, state.registers, old, following)
     new = start + following
     row = {name: column[new] for name, column in table.items()}
+    length = row["words"]
+    if spec.dynamic_lengths:
+        row, length = _read_length(state, row)
     ready_at = state.now + jnp.maximum(duration, 1) + row["setup"]
+    if spec.jitter:
+        ready_at += _stall(spec, state, issue, row)
 
     def update(planes: tuple[jax.Array, ...], value: jax.Array) -> tuple[jax.Array, ...]:
         return tuple(
             jnp.where(w & done, value.astype(p.dtype), p) for w, p in zip(wins, planes, strict=True)
         )
 
-    words = jnp.where(done, table["words"][old], 0)
+    moved = select(wins, state.length) if spec.dynamic_lengths else table["words"][old]
+    words = jnp.where(done, moved, 0)
     changed = {
         "pc": update(state.pc, following),
-        "left": update(state.left, row["words"]),
+        "left": update(state.left, length),
         "ready_at": update(state.ready_at, ready_at),
         "need_in": update(state.need_in, row["need_in"]),
         "need_out": update(state.need_out, row["need_out"]),
@@ -145,7 +155,35 @@ def load_next(
     if spec.computes:
         assert state.compute_cycles is not None
         changed["compute_cycles"] = state.compute_cycles + jnp.where(done, duration, 0)
-    return changed, old, row
+    if spec.dynamic_lengths:
+        changed["length"] = update(state.length, length)
+    if spec.jitter:
+        changed["loads"] = tuple(
+            n + (w & done).astype(jnp.int32) for n, w in zip(state.loads, wins, strict=True)
+        )
+    return changed, row
+
+
+def _read_length(
+    state: WaferState, row: dict[str, jax.Array]
+) -> tuple[dict[str, jax.Array], jax.Array]:
+    """The loaded event with its length from a register; without words it needs nothing."""
+    assert state.registers is not None
+    dynamic = row["words_from"] >= 0
+    held = registers.read(state.registers, row["words_from"])
+    empty = dynamic & (held <= 0)
+    nothing = {name: jnp.where(empty, 0, row[name]) for name in ("need_in", "need_out", "mode")
+               if name in row}  # fmt: skip
+    return row | nothing, jnp.where(dynamic, jnp.maximum(held, 1), row["words"])
+
+
+def _stall(spec: StepSpec, state: WaferState, issue: Issue, row: dict[str, jax.Array]) -> jax.Array:
+    """[n] int32: cycles that the loaded event is late."""
+    assert state.jitter is not None
+    thread = select(issue.wins, tuple(jnp.int32(t) for t in range(spec.threads)))
+    ordinal = select(issue.wins, state.loads)
+    late = stall(state.jitter[0], pe_of_lane(spec.mesh), thread, ordinal, state.jitter[2])
+    return jnp.where(row["need_in"] & spec.halt_bit != 0, 0, late)
 
 
 def _count(
