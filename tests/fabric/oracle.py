@@ -5,32 +5,39 @@ ready. Nothing here is packed, vectorised or shared with `wafer_jax.step`: the t
 every cycle because they read the same page, not because they read each other.
 """
 
+import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import oracle_memory
 import oracle_snapshot
+from oracle_jitter import Jitter, event_stall, start_stall
 from oracle_state import (
     ELEMENT,
     POISON,
     Fifo,
     Pe,
-    Running,
     Thread,
-    add_words,
-    addresses,
     read_tile,
+    signed,
     write_tile,
 )
 
+from wafer_jax.errors import WaferError
 from wafer_jax.events import (
+    AddToRegister,
+    Branch,
     Compute,
+    Event,
     Forward,
     Halt,
     Loop,
     Receive,
+    Register,
     Send,
+    SetRegister,
     Signal,
     Wait,
     event_slice,
@@ -43,6 +50,7 @@ from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX
 from wafer_jax.program import NO_ROUTE, Program
 
 STREAMS = (Send, Receive, Forward)
+RELATION = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">=": operator.ge}
 
 
 class Oracle:
@@ -52,6 +60,10 @@ class Oracle:
       program: What to execute.
       tiles: Name -> [*shape, Y, X], loaded wherever a PE's role has a tile of that name.
       values: False drops SRAM and payloads, like ``values="none"``.
+      jitter: Makes PEs start later and stall before events.
+
+    Raises:
+      WaferError: A kernel writes registers, and there are no values.
 
     Attributes:
       now: The cycle that the next `step` executes.
@@ -60,11 +72,18 @@ class Oracle:
     """
 
     def __init__(
-        self, program: Program, tiles: Mapping[str, np.ndarray] | None = None, values: bool = True
+        self,
+        program: Program,
+        tiles: Mapping[str, np.ndarray] | None = None,
+        values: bool = True,
+        jitter: Jitter | None = None,
     ) -> None:
+        if not values and any(map(_writes_registers, oracle_snapshot.all_events(program))):
+            raise WaferError(f"{program.name}: its kernels write registers: run it with values")
         self.program = program
         self.hw = program.hw
         self.values = values
+        self.jitter = jitter
         self.now = 0
         self.stuck = False
         self.seen: Counter[str] = Counter()
@@ -80,7 +99,8 @@ class Oracle:
         role = program.role_at(y, x)
         tables = role.threads + ((),) * (program.num_threads - len(role.threads))
         pe = Pe(
-            threads=[Thread(events) for events in tables],
+            number=y * hw.mesh[1] + x,
+            threads=[Thread(number, events) for number, events in enumerate(tables)],
             sram=np.full(program.sram_words if self.values else 0, POISON, np.uint32),
         )
         for c, color in enumerate(program.colors):
@@ -103,9 +123,11 @@ class Oracle:
                 write_tile(pe.sram, tile, tiles[name][..., y, x])
         for thread in pe.threads:
             if thread.events:
-                self._load(thread, 0, 0)
+                self._load(pe, thread, 0, 0)
             else:
                 thread.halted = True
+            if not thread.halted:
+                thread.ready_at += start_stall(self.jitter, pe.number)
         return pe
 
     # ---- one cycle (section 2) ---------------------------------------------------------------
@@ -169,7 +191,7 @@ class Oracle:
         links = pe.routes[c][1]
         listens = [self._listens(y, x, c, d) for d in links]
         if not links or NO_ROUTE in listens:
-            self._fault(pe, Fault.UNROUTED)
+            self.fault(pe, Fault.UNROUTED)
             return False
         if any(rx != OPPOSITE[d] for d, rx in zip(links, listens, strict=True)):
             self.seen["listens_elsewhere"] += 1
@@ -210,96 +232,79 @@ class Oracle:
         event = thread.event
         if isinstance(event, Wait):
             return pe.semaphores[event.semaphore] > 0
+        if thread.words < 1:
+            return True
         into, out_of = send_color(event), receive_color(event)
         return (into is None or pe.router[self._axis(into)].has_room()) and (
             out_of is None or pe.queue[self._axis(out_of)].has_head(self.now)
         )
 
     def _issue(self, pe: Pe, thread: Thread) -> None:
-        event = thread.event
-        if isinstance(event, STREAMS):
-            self._stream(pe, thread, event)
-        elif isinstance(event, Compute):
-            self._compute(pe, event)
-        elif isinstance(event, Signal):
-            pe.semaphores[event.semaphore] += 1
-        elif isinstance(event, Loop):
-            self.seen["loop"] += 1
-        elif isinstance(event, Wait):
-            pe.semaphores[event.semaphore] -= 1
-            self.seen["wait"] += 1
+        event, cycles = thread.event, 1
+        match event:
+            case Send() | Receive() | Forward():
+                self._stream(pe, thread, event)
+            case Compute():
+                cycles = max(pe.value(event.cycles), 1)
+                oracle_memory.compute(self, pe, event, cycles)
+            case Signal(semaphore=s):
+                pe.semaphores[s] += 1
+            case Wait(semaphore=s):
+                pe.semaphores[s] -= 1
+            case SetRegister(register=r, value=value):
+                pe.registers[r] = signed(value)
+            case AddToRegister(register=r, value=value):
+                pe.registers[r] = signed(pe.registers[r] + value)
+        self.seen[type(event).__name__.lower()] += 1
         thread.left -= 1
         if thread.left == 0:
-            cycles = event.cycles if isinstance(event, Compute) else 1
-            self._load(thread, _successor(thread), self.now + cycles)
+            self._load(pe, thread, self._successor(pe, thread), self.now + cycles)
 
-    def _load(self, thread: Thread, pc: int, ready_at: int) -> None:
+    def _successor(self, pe: Pe, thread: Thread) -> int:
+        """The event behind the current one; a loop counts the jumps that it made."""
+        event = thread.event
+        if isinstance(event, Branch):
+            taken = RELATION[event.relation](pe.registers[event.register], event.value)
+            self.seen["branch_taken"] += taken
+            return event.target if taken else thread.pc + 1
+        if isinstance(event, Loop):
+            if thread.loop_counters[event.level] < event.count - 1:
+                thread.loop_counters[event.level] += 1
+                return event.first
+            thread.loop_counters[event.level] = 0
+        return thread.pc + 1
+
+    def _load(self, pe: Pe, thread: Thread, pc: int, ready_at: int) -> None:
         thread.pc = pc
         event = thread.event
         thread.halted = isinstance(event, Halt)
-        thread.left = 0 if thread.halted else event_words(event)
+        if thread.halted:
+            thread.left, thread.ready_at = 0, ready_at
+            return
+        thread.words = pe.value(event_words(event))
+        thread.left = max(thread.words, 1)
         setup = self.hw.stream_setup_cycles if isinstance(event, STREAMS) else 0
-        thread.ready_at = ready_at + setup
+        stall = event_stall(self.jitter, pe.number, thread.number, thread.loaded)
+        thread.ready_at = ready_at + setup + stall
+        thread.loaded += 1
+        self.seen["stall"] += stall > 0
+        self.seen["length"] += isinstance(event_words(event), Register)
 
     def _stream(self, pe: Pe, thread: Thread, event: Send | Receive | Forward) -> None:
         """One word of a stream event (the table of section 2.2)."""
-        piece, into, out_of = event_slice(event), send_color(event), receive_color(event)
-        adds = not isinstance(event, Send) and event.combine == "add"
-        reads = adds or isinstance(event, Send)
-        writes = isinstance(event, Receive)
-        word = memory = 0
+        into, out_of = send_color(event), receive_color(event)
+        if thread.words < 1:
+            self.seen["empty"] += 1
+            return
+        word = 0
         if out_of is not None:
             word = pe.queue[self._axis(out_of)].pop()
             pe.received[self._axis(out_of)] += 1
-        if piece is not None:
-            address = piece.offset + piece.stride * (event_words(event) - thread.left)
-            if self.values:
-                self._check_race(pe, address, reads=reads, writes=writes)
-                memory = self._read(pe, address) if reads else 0
-                word = add_words(memory, word, piece) if adds else word
-            if isinstance(event, Send):
-                word = memory
-            if writes and self.values:
-                pe.sram[address] = word
+        if self.values and event_slice(event) is not None:
+            word = oracle_memory.touch(self, pe, thread, event, word)
         if into is not None:
             pe.router[self._axis(into)].push(word, self.now)
             pe.sent[self._axis(into)] += 1
-
-    def _read(self, pe: Pe, address: int) -> int:
-        word = int(pe.sram[address])
-        if word == POISON:
-            self._fault(pe, Fault.UNWRITTEN_READ)
-        return word
-
-    def _check_race(self, pe: Pe, address: int, *, reads: bool, writes: bool) -> None:
-        for kernel in pe.running:
-            touched = (writes and address in kernel.inputs | kernel.outputs) or (
-                reads and address in kernel.outputs
-            )
-            if touched and kernel.first <= self.now <= kernel.last:
-                self._fault(pe, Fault.KERNEL_RACE)
-
-    def _compute(self, pe: Pe, event: Compute) -> None:
-        """Reads and writes at the issue; the race fault covers every other moment."""
-        pe.running.append(
-            Running(
-                first=self.now + 1,
-                last=self.now + event.cycles - 1,
-                inputs={i for tile in event.inputs for i in addresses(tile)},
-                outputs={i for tile in event.outputs for i in addresses(tile)},
-            )
-        )
-        self.seen["kernel"] += 1
-        if not self.values:
-            return
-        for tile in event.inputs:
-            for address in addresses(tile):
-                self._read(pe, address)
-        with np.errstate(all="ignore"):
-            results = event.kernel.fn(*(read_tile(pe.sram, tile) for tile in event.inputs))
-        results = results if isinstance(results, tuple) else (results,)
-        for tile, result in zip(event.outputs, results, strict=True):
-            write_tile(pe.sram, tile, np.asarray(result))
 
     # ---- whole runs ----------------------------------------------------------------------------
 
@@ -338,7 +343,8 @@ class Oracle:
                 out[..., y, x] = read_tile(pe.sram, tile)
         return out
 
-    def _fault(self, pe: Pe, fault: Fault) -> None:
+    def fault(self, pe: Pe, fault: Fault) -> None:
+        """Raise a fault on a PE in this cycle."""
         pe.faults |= fault
         if pe.fault_cycle < 0:
             pe.fault_cycle = self.now
@@ -357,13 +363,5 @@ class Oracle:
         return oracle_snapshot.snapshot(self)
 
 
-def _successor(thread: Thread) -> int:
-    """The event behind the current one; a loop counts the jumps that it made."""
-    event = thread.event
-    if not isinstance(event, Loop):
-        return thread.pc + 1
-    if thread.loop_counters[event.level] < event.count - 1:
-        thread.loop_counters[event.level] += 1
-        return event.first
-    thread.loop_counters[event.level] = 0
-    return thread.pc + 1
+def _writes_registers(event: Event) -> bool:
+    return isinstance(event, Compute) and any(isinstance(o, Register) for o in event.outputs)

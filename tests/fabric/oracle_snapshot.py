@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from oracle_state import Fifo, Pe
 
-from wafer_jax.events import Loop, Signal, Wait
+from wafer_jax.events import Event, Loop, Signal, Wait, registers_of
 from wafer_jax.program import Program
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 def snapshot(oracle: "Oracle") -> dict[str, Any]:
     """The state at the start of cycle ``now``, after its phase (a).
 
-    Axes: C colours, T threads, S semaphores, L loop levels, Y rows, X columns.
+    Axes: C colours, T threads, S semaphores, L loop levels, G registers, Y rows, X columns.
     """
     program, now = oracle.program, oracle.now
     colors, threads = range(len(program.colors)), range(program.num_threads)
-    semaphores, levels = _highest(program)
+    semaphores, levels, registers = _highest(program)
 
     def plane(value: Callable[[Pe], Any], dtype: Any = np.int64) -> np.ndarray:
         out = np.zeros(program.hw.mesh, dtype)
@@ -51,6 +51,7 @@ def snapshot(oracle: "Oracle") -> dict[str, Any]:
         "ready_at": planes(threads, lambda pe, t: pe.threads[t].ready_at),
         "halted": planes(threads, lambda pe, t: pe.threads[t].halted, bool),
         "semaphores": planes(range(semaphores), lambda pe, s: pe.semaphores[s]),
+        "registers": planes(range(registers), lambda pe, g: pe.registers[g]),
         "loop_counters": np.array(loop_counters, np.int64).reshape(
             levels, len(threads), *program.hw.mesh
         ),
@@ -64,9 +65,15 @@ def snapshot(oracle: "Oracle") -> dict[str, Any]:
     return out
 
 
-def _highest(program: Program) -> tuple[int, int]:
-    """Semaphores and loop levels in use: the highest number of each, plus one."""
-    events = [e for role in program.roles for thread in role.threads for e in thread]
+def all_events(program: Program) -> list[Event]:
+    """Every event of every role, played or not."""
+    return [e for role in program.roles for thread in role.threads for e in thread]
+
+
+def _highest(program: Program) -> tuple[int, ...]:
+    """Semaphores, loop levels and registers in use: the highest number of each, plus one."""
+    events = all_events(program)
     semaphores = [e.semaphore for e in events if isinstance(e, Signal | Wait)]
     levels = [e.level for e in events if isinstance(e, Loop)]
-    return max(semaphores, default=-1) + 1, max(levels, default=-1) + 1
+    registers = [r for e in events for r in registers_of(e)]
+    return tuple(max(used, default=-1) + 1 for used in (semaphores, levels, registers))

@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 import ml_dtypes
 import numpy as np
 
-from wafer_jax.events import Event, Slice, Tile
+from wafer_jax.events import Combine, Event, Register, Tile
 
 POISON = 0x7FBD7FBD
+COMBINE = {"add": np.add, "max": np.maximum, "min": np.minimum}
 ELEMENT = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
@@ -42,11 +43,18 @@ class Fifo:
 
 @dataclass
 class Thread:
-    """One thread's place in its table; a thread that its role lacks has an empty table."""
+    """One thread's place in its table; a thread that its role lacks has an empty table.
 
+    ``words`` is how many the current event moves if it is a stream, and ``loaded`` how many events
+    came before it.
+    """
+
+    number: int
     events: tuple[Event, ...]
     pc: int = 0
+    words: int = 0
     left: int = 0
+    loaded: int = 0
     ready_at: int = 0
     halted: bool = False
     loop_counters: Counter = field(default_factory=Counter)
@@ -68,8 +76,9 @@ class Running:
 
 @dataclass
 class Pe:
-    """Everything that lies on one PE."""
+    """Everything that lies on one PE; ``number`` is its place in row-major order."""
 
+    number: int
     threads: list[Thread]
     sram: np.ndarray
     routes: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)  # (rx, tx) by colour
@@ -78,22 +87,33 @@ class Pe:
     color_pointer: int = 0
     thread_pointer: int = 0
     semaphores: Counter = field(default_factory=Counter)
+    registers: Counter = field(default_factory=Counter)
     running: list[Running] = field(default_factory=list)
     sent: Counter = field(default_factory=Counter)
     received: Counter = field(default_factory=Counter)
     faults: int = 0
     fault_cycle: int = -1
 
+    def value(self, number: int | Register) -> int:
+        """A number, be it a constant or in a register."""
+        return self.registers[number.index] if isinstance(number, Register) else number
 
-def add_words(memory: int, word: int, piece: Slice) -> int:
-    """``memory + word`` in the element type: one float32, or two halves each on its own.
 
-    Halves are added as float32 and rounded once, which is exactly an add of halves.
+def signed(value: int) -> int:
+    """``value`` modulo 2^32, as an int32."""
+    return (value + 2**31) % 2**32 - 2**31
+
+
+def combine_words(how: Combine, memory: int, word: int, dtype: str) -> int:
+    """``memory (+) word`` in the element type: one float32, or two halves each on its own.
+
+    Halves are combined as float32 and rounded once, which is exact for max and min, and exactly
+    an add of halves.
     """
-    both = np.array([memory, word], np.uint32).view(ELEMENT[piece.dtype])
+    both = np.array([memory, word], np.uint32).view(ELEMENT[dtype])
     with np.errstate(all="ignore"):
         left, right = both.astype(np.float32).reshape(2, -1)
-        total = (left + right).astype(both.dtype)
+        total = COMBINE[how](left, right).astype(both.dtype)
     return int(total.view(np.uint32)[0])
 
 

@@ -300,7 +300,7 @@ def test_random_programs_still_show_every_feature():
         share["clean"] += not faults
     report = {what: f"{100 * share[what] / seeds:.0f} %" for what in sorted(share)}
     minimum = {
-        "clean": 0.35, "multicast": 0.5, "lost_link": 0.3, "slot_contention": 0.5, "kernel": 0.5,
+        "clean": 0.35, "multicast": 0.5, "lost_link": 0.3, "slot_contention": 0.5, "compute": 0.5,
         "loop": 0.5, "wait": 0.2, "jump": 0.3, "DEADLOCK": 0.1, "UNDELIVERED": 0.02,
         "UNROUTED": 0.02, "UNWRITTEN_READ": 0.02, "KERNEL_RACE": 0.02, "listens_elsewhere": 0.01,
     }  # fmt: skip
