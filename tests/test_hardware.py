@@ -61,7 +61,7 @@ def test_bad_values_are_refused(change, message):
 
 
 def test_unknown_preset_lists_the_known_ones():
-    with pytest.raises(wj.WaferError, match="toy, wse2, wse3"):
+    with pytest.raises(wj.WaferError, match="dojo_d1, tenstorrent_blackhole, toy, wse2, wse3"):
         wj.hardware("wse4")
 
 

@@ -12,7 +12,7 @@ import wafer_jax
 PACKAGE = Path(wafer_jax.__file__).parent
 LAYERS = [
     ("errors", "_version"),
-    ("hardware",),
+    ("hardware", "plmr"),
     (
         "events",
         "program",

@@ -21,6 +21,7 @@ from wafer_jax.faults import Fault, FaultError
 from wafer_jax.hardware import RAMP, E, HardwareSpec, N, S, W, hardware, load_spec, preset_names
 from wafer_jax.jitter import Jitter, replicate
 from wafer_jax.mesh_state import WaferState, initial_state, snapshot
+from wafer_jax.plmr import PLMR, plmr
 from wafer_jax.program import Program
 from wafer_jax.result import Result
 from wafer_jax.views import queues, threads
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from wafer_jax import models
 
 __all__ = [
+    "PLMR",
     "RAMP",
     "E",
     "Estimate",
@@ -58,6 +60,7 @@ __all__ = [
     "initial_state",
     "load_spec",
     "models",
+    "plmr",
     "preset_names",
     "queues",
     "reduce",

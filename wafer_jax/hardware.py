@@ -40,6 +40,7 @@ class HardwareSpec:
       hop_cycles: Latency of a link between neighbouring routers.
       ramp_cycles: Latency of the RAMP between router and PE, each way (T_R in Luczynski et al.).
       colors: Colours that a program may use.
+      address_bits: Bits of a header's address code; 2^bits is the paper's count of routes.
       router_depth: Words that a router holds per colour.
       input_queue_depths: Words per input queue; its length is the number of input queues.
       output_queue_depths: Words per output queue; its length is the number of output queues.
@@ -61,6 +62,7 @@ class HardwareSpec:
     hop_cycles: int
     ramp_cycles: int
     colors: int
+    address_bits: int
     router_depth: int
     input_queue_depths: tuple[int, ...]
     output_queue_depths: tuple[int, ...]
@@ -140,6 +142,7 @@ _RANGES = (
     ("hop_cycles", 1, 16),
     ("ramp_cycles", 1, 15),
     ("colors", 1, 31),
+    ("address_bits", 1, 16),
     ("router_depth", 1, 64),
     ("input_queue_depths", 1, 64),
     ("output_queue_depths", 1, 64),
