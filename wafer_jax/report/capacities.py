@@ -5,12 +5,14 @@ from dataclasses import fields
 import pandas as pd
 
 from wafer_jax.hardware import HardwareSpec
+from wafer_jax.plmr import PLMR, plmr
 
 _UNITS = {
     "mesh": "PEs, rows x columns",
     "device_mesh": "PEs, rows x columns",
     "clock_hz": "Hz",
     "colors": "per PE",
+    "address_bits": "bits",
     "router_depth": "words per colour",
     "input_queue_depths": "words, one per queue",
     "output_queue_depths": "words, one per queue",
@@ -45,8 +47,20 @@ def capacities(hw: HardwareSpec) -> pd.DataFrame:
         ("device_pes", device_pes, "PEs", "rows times columns"),
         ("data_bytes", hw.data_bytes, "bytes per PE", "sram_bytes less reserved_bytes"),
         ("device_sram_bytes", device_pes * hw.sram_bytes, "bytes", "sram_bytes of all PEs"),
+        *_plmr_rows(plmr(hw.replace(mesh=hw.device_mesh))),
     ]
     return pd.DataFrame(rows, columns=["key", "value", "unit", "source"])
+
+
+def _plmr_rows(p: PLMR) -> list[tuple]:
+    """WaferLLM's device model, of the whole device."""
+    return [
+        ("plmr_alpha_cycles", p.alpha_cycles, "cycles", "PLMR's L: a hop in hardware"),
+        ("plmr_beta_cycles", p.beta_cycles, "cycles", "PLMR's L: a software stage, 2 T_R + 1"),
+        ("plmr_worst_access_cycles", p.worst_access_cycles(), "cycles", "alpha (Y + X), no stage"),
+        ("plmr_address_paths", p.address_paths, "per PE", "PLMR's R as the paper counts it"),
+        ("plmr_routable_colors", p.routable_colors, "per PE", "PLMR's R as programs meet it"),
+    ]
 
 
 def _unit(key: str) -> str:
