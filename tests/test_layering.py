@@ -16,6 +16,7 @@ LAYERS = [
     (
         "events",
         "program",
+        "validation",
         "jitter",
         "routes",
         "event_table",

@@ -48,7 +48,8 @@ from wafer_jax.hardware import (
     S,
     W,
 )
-from wafer_jax.program import NO_ROUTE, Program, Role, validate
+from wafer_jax.program import NO_ROUTE, Program, Role
+from wafer_jax.validation import validate
 
 _OPPOSITE_RELATION: dict[Relation, Relation] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
 

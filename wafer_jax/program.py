@@ -15,17 +15,12 @@ import numpy as np
 
 from wafer_jax.errors import WaferError
 from wafer_jax.events import (
-    REGISTERS,
-    Branch,
     Event,
     Register,
     Tile,
     describe,
-    receive_color,
-    registers_of,
-    send_color,
 )
-from wafer_jax.hardware import DIRECTION_NAMES, RAMP, WORD_BYTES, HardwareSpec
+from wafer_jax.hardware import DIRECTION_NAMES, WORD_BYTES, HardwareSpec
 
 NO_ROUTE = -1
 """`rx` of a (PE, colour) that receives from nowhere."""
@@ -153,88 +148,3 @@ class Program:
 def direction_set(mask: int) -> str:
     """Render a transmit set: ``E+RAMP``."""
     return "+".join(n for d, n in enumerate(DIRECTION_NAMES) if mask >> d & 1) or "nowhere"
-
-
-def validate(program: Program) -> None:
-    """Check what docs/semantics.md refuses before a run.
-
-    Raises:
-      WaferError: Naming the PE, the colour or tile, the amount and the limit.
-    """
-    _validate_shapes(program)
-    for role, mask in zip(program.roles, program.role_masks, strict=True):
-        _validate_budget(program, role)
-        _validate_registers(program, role)
-        if mask.any():
-            _validate_colors(program, role, mask)
-
-
-def _validate_shapes(program: Program) -> None:
-    hw, shape = program.hw, (len(program.colors), *program.hw.mesh)
-    if program.rx.shape != shape or program.tx.shape != shape:
-        raise WaferError(f"{program.name}: routes have shape {program.rx.shape}, not {shape}")
-    if program.role_of.shape != hw.mesh:
-        raise WaferError(
-            f"{program.name}: role_of has shape {program.role_of.shape}, not {hw.mesh}"
-        )
-    if len(program.colors) > hw.colors or any(not 0 <= c < hw.colors for c in program.colors):
-        raise WaferError(
-            f"{program.name}: uses colours {program.colors}, but {hw.name} has {hw.colors} (0 .. "
-            f"{hw.colors - 1})"
-        )
-    if program.num_threads > hw.threads:
-        raise WaferError(
-            f"{program.name}: a role uses {program.num_threads} threads, {hw.name} has {hw.threads}"
-        )
-
-
-def _validate_budget(program: Program, role: Role) -> None:
-    used, limit = role.words * WORD_BYTES, program.hw.data_bytes
-    if used > limit:
-        largest = max(role.tiles.values(), key=lambda t: t.words)
-        raise WaferError(
-            f"{program.name}: role {role.name!r} needs {used} bytes of SRAM per PE, {limit} are "
-            f"free; largest tile {largest.name!r} has {largest.words * WORD_BYTES}: use more PEs"
-        )
-
-
-def _validate_registers(program: Program, role: Role) -> None:
-    for t, events in enumerate(role.threads):
-        for i, event in enumerate(events):
-            here = f"{program.name}: role {role.name!r}, thread {t}, event {i}"
-            if bad := [r for r in registers_of(event) if not 0 <= r < REGISTERS]:
-                raise WaferError(f"{here}: there is no register {bad[0]}, a PE has {REGISTERS}")
-            if isinstance(event, Branch) and not 0 <= event.target < len(events):
-                raise WaferError(f"{here}: branches to event {event.target} of {len(events)}")
-
-
-def _validate_colors(program: Program, role: Role, mask: np.ndarray) -> None:
-    y, x = (int(v) for v in np.argwhere(mask)[0])
-    here = f"{program.name}: role {role.name!r} (e.g. PE y={y}, x={x})"
-    for end, color_of, queues, depths in (
-        ("sends on", send_color, role.output_queues, program.hw.output_queue_depths),
-        ("receives from", receive_color, role.input_queues, program.hw.input_queue_depths),
-    ):
-        owner: dict[int, int] = {}
-        for t, events in enumerate(role.threads):
-            for color in (c for c in map(color_of, events) if c is not None):
-                if owner.setdefault(color, t) != t:
-                    raise WaferError(f"{here}: threads {owner[color]} and {t} both use the end "
-                                     f"that {end} colour {color}; one thread owns it")  # fmt: skip
-        if len(set(queues.values())) < len(queues) or any(
-            not 0 <= q < len(depths) for q in queues.values()
-        ):
-            raise WaferError(f"{here}: {len(queues)} colours need {len(queues)} distinct queues, "
-                             f"{program.hw.name} has {len(depths)}")  # fmt: skip
-        if missing := set(owner) - set(queues):
-            raise WaferError(f"{here}: {end} colour {min(missing)} without a queue")
-        for color in owner:
-            if color not in program.colors:
-                raise WaferError(f"{here}: {end} colour {color}, which has no route")
-            i = program.colors.index(color)
-            wired = program.rx[i] == RAMP if end == "sends on" else program.tx[i] >> RAMP & 1 == 1
-            if bad := np.argwhere(mask & ~wired).tolist():
-                raise WaferError(
-                    f"{program.name}: PE (y={bad[0][0]}, x={bad[0][1]}) {end} colour {color}, but "
-                    f"its router is not connected to the RAMP for it: paint the route"
-                )

@@ -9,6 +9,7 @@ from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import fifo as f
 from wafer_jax.step import registers
 from wafer_jax.step.issue import Issue, select
+from wafer_jax.validation import MAX_KERNEL_CYCLES
 
 
 def decide(
@@ -96,7 +97,7 @@ def durations(spec: StepSpec, code: Code, state: WaferState, old: jax.Array) -> 
     if state.registers is None:
         return cycles
     register = code.table["cycles_from"][old]
-    held = jnp.maximum(registers.read(state.registers, register), 1)
+    held = jnp.clip(registers.read(state.registers, register), 1, MAX_KERNEL_CYCLES)
     return jnp.where(register >= 0, held, cycles)
 
 
