@@ -18,6 +18,7 @@ LAYERS = [
         "program",
         "validation",
         "jitter",
+        "program_file",
         "routes",
         "event_table",
         "lowering",

@@ -23,6 +23,7 @@ from wafer_jax.jitter import Jitter, replicate
 from wafer_jax.mesh_state import WaferState, initial_state, snapshot
 from wafer_jax.plmr import PLMR, plmr
 from wafer_jax.program import Program
+from wafer_jax.program_file import load_program, save_program
 from wafer_jax.result import Result
 from wafer_jax.views import queues, threads
 
@@ -58,6 +59,7 @@ __all__ = [
     "gemv",
     "hardware",
     "initial_state",
+    "load_program",
     "load_spec",
     "models",
     "plmr",
@@ -66,6 +68,7 @@ __all__ = [
     "reduce",
     "replicate",
     "run",
+    "save_program",
     "snapshot",
     "step",
     "threads",

@@ -230,16 +230,31 @@ def load_spec(path: str | Path) -> HardwareSpec:
     """
     path = Path(path)
     values, sources = _read_yaml(path, may_extend=True)
-    missing = {f.name for f in fields(HardwareSpec)} - {"sources", "mesh"} - set(values)
-    if missing:
-        raise WaferError(f"{path.name}: missing key {', '.join(sorted(missing))}")
-    values.setdefault("mesh", values["device_mesh"])
-    unknown = set(values) - {f.name for f in fields(HardwareSpec)}
-    if unknown:
-        raise WaferError(_unknown_keys(unknown, path.name))
+    return spec_from_values(values, path.name, sources)
+
+
+def spec_from_values(
+    values: dict[str, Any], where: str, sources: dict[str, str] | None = None
+) -> HardwareSpec:
+    """Make a validated spec from plain values; ``mesh`` defaults to the whole device.
+
+    Args:
+      values: By key, as YAML or JSON has them.
+      where: Named in errors.
+      sources: Of the figures, by key.
+
+    Raises:
+      WaferError: Unknown or missing key, wrong type, value out of range.
+    """
+    known = {f.name for f in fields(HardwareSpec)} - {"sources"}
+    if missing := known - {"mesh"} - set(values):
+        raise WaferError(f"{where}: missing key {', '.join(sorted(missing))}")
+    if unknown := set(values) - known:
+        raise WaferError(_unknown_keys(unknown, where))
+    values = {"mesh": values["device_mesh"]} | values
     spec = HardwareSpec(
-        **{k: _coerce(k, v, path.name) for k, v in values.items()},
-        sources=tuple(sorted(sources.items())),
+        **{k: _coerce(k, v, where) for k, v in values.items()},
+        sources=tuple(sorted((sources or {}).items())),
     )
     spec.validate()
     return spec
