@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.diagnosis import diagnose
+from wafer_jax.jitter import Jitter
 from wafer_jax.lowering import StepSpec, lower
 from wafer_jax.mesh_state import WaferState, initial_state, snapshot
 from wafer_jax.program import Program
@@ -29,12 +30,14 @@ class Machine:
         program: Program,
         tiles: Mapping[str, np.ndarray] | None = None,
         values: bool = True,
+        jitter: Jitter | None = None,
         *,
         roomy: bool = False,
     ) -> None:
         self.program = program
-        self.spec, self.code = lower(program, values=values)
-        self.state = initial_state(program, tiles if values else None, values=values)
+        self.spec, self.code = lower(program, values=values, jitter=jitter is not None)
+        loaded = tiles if values else None
+        self.state = initial_state(program, loaded, values=values, jitter=jitter)
         if roomy and values:
             self.spec, self.state = _with_room(self.spec, self.state)
         self.ended = False

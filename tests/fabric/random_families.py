@@ -3,13 +3,18 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from wafer_jax.events import Kernel
+from wafer_jax.events import Combine, Kernel
 from wafer_jax.hardware import HardwareSpec, hardware
 
 
 @dataclass(frozen=True)
 class Family:
-    """What all programs of a family share; ``rows_alike``: every row runs the same roles."""
+    """What all programs of a family share.
+
+    ``rows_alike``: every row runs the same roles. ``jitter``: programs run with some. With
+    ``registers`` they also use branches, lengths and cycles from registers, max and min; with
+    ``register_kernels`` kernels read and write registers, too.
+    """
 
     mesh: tuple[int, int]
     colors: tuple[int, ...]
@@ -17,8 +22,16 @@ class Family:
     trees: int = 2
     words: int = 12
     semaphores: int = 3
+    rows: int = 48
     rows_alike: bool = False
+    jitter: bool = False
+    registers: bool = False
+    register_kernels: bool = False
     hw: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def combines(self) -> tuple[Combine, ...]:
+        return ("add", "max", "min") if self.registers else ("add",)
 
     def hardware(self, **overrides: Any) -> HardwareSpec:
         return hardware("toy", self.mesh).replace(**{**self.hw, **overrides})
@@ -39,9 +52,11 @@ FAMILIES = (
     Family((1, 1), (0, 3), 3, hw=_hw(1, 2, 2, (2, 1), (1, 3), 2)),
     Family((1, 6), (0, 1, 2), 2, hw=_hw(1, 1, 1, (1, 2, 3), (3, 1, 2), 0)),
     Family((5, 1), (1, 4, 5), 2, hw=_hw(2, 3, 2, (2, 2, 1), (1, 1, 1), 5)),
-    Family((2, 3), (0, 1, 2, 7), 4, hw=_hw(3, 1, 1, (1, 1, 2, 2), (2, 1, 1, 2), 1)),
+    Family((2, 3), (0, 1, 2, 7), 4, jitter=True, hw=_hw(3, 1, 1, (1, 1, 2, 2), (2, 1, 1, 2), 1)),
     Family((4, 4), (2, 5, 6, 9, 11), 2, hw=_hw(1, 1, 1, (2,) * 5, (1, 2, 3, 1, 1), 0)),
-    Family((6, 7), (0, 1, 2, 3), 2, trees=3, hw=_hw(1, 2, 2, (2, 3, 1, 2), (1,) * 4, 3)),
+    Family(
+        (6, 7), (0, 1, 2, 3), 2, trees=3, jitter=True, hw=_hw(1, 2, 2, (2, 3, 1, 2), (1,) * 4, 3)
+    ),
     Family((3, 5), (0, 2, 4), 1, words=20, semaphores=1, hw=_hw(2, 1, 3, (1, 2, 1), (1, 2, 2), 0)),
     Family((2, 6), (1, 2, 3), 3, rows_alike=True, hw=_hw(1, 1, 1, (1, 1, 1), (1, 1, 1), 4)),
     Family((5, 2), (3, 4, 8), 2, words=40, hw=_hw(9, 4, 12, (20, 3, 1), (2, 9, 4), 17)),
@@ -51,7 +66,26 @@ FAMILIES = (
         3,
         trees=1,
         semaphores=12,
+        jitter=True,
         hw=_hw(2, 2, 1, (1,) * 6, (1,) * 6, 0),
+    ),
+)
+
+_BASIC: dict[str, Any] = {"registers": True, "rows": 224}
+_FULL: dict[str, Any] = {**_BASIC, "register_kernels": True}
+REGISTER_FAMILIES = (
+    Family((1, 1), (0, 3), 3, **_FULL, hw=_hw(1, 2, 2, (2, 1), (1, 3), 2)),
+    Family((2, 3), (0, 1, 5), 3, **_FULL, jitter=True, hw=_hw(1, 1, 1, (1, 2, 3), (1, 1, 1), 0)),
+    Family((4, 4), (2, 6, 9), 2, **_FULL, jitter=True, hw=_hw(2, 1, 1, (2, 2, 2), (1, 1, 1), 1)),
+    Family((1, 5), (1, 2), 1, words=30, **_FULL, hw=_hw(9, 4, 12, (20, 3), (2, 9), 7)),
+    Family(
+        (2, 5),
+        (0, 1, 4),
+        3,
+        **_BASIC,
+        rows_alike=True,
+        jitter=True,
+        hw=_hw(1, 1, 1, (1, 1, 1), (1, 1, 1), 4),
     ),
 )
 

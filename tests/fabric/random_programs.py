@@ -10,22 +10,21 @@ go on, so nothing waits in a circle until a mishap makes it.
 """
 
 from collections import defaultdict
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
 import numpy as np
 from oracle_state import ELEMENT
 from random_families import BLEND, COMMON, FAMILIES, LOADED, MIRROR, SKEW, TILES, TURN, Family
+from random_padding import pad
+from random_registers import HEADERS, Registers
 from random_trees import Position, Tree, grow_trees
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder, ThreadBuilder
-from wafer_jax.events import Compute, Forward, Halt, Loop, Receive, Send, Signal, Slice
+from wafer_jax.events import Combine, Register, Slice
 from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX, HardwareSpec
-from wafer_jax.program import NO_ROUTE, Program, Role
-
-LEVELS, TABLE_ROWS = 2, 48
+from wafer_jax.program import NO_ROUTE, Program
 
 MISHAPS = (
     "lost_rx",
@@ -44,17 +43,18 @@ MISHAPS = (
     "read_poison",
     "read_poison",
 )
+REGISTER_MISHAPS = (*MISHAPS, *("out_of_bounds", "meddle") * 5)
 
 
 def random_program(
-    seed: int, *, lean: bool = False, **hw_overrides: Any
+    seed: int, families: Sequence[Family] = FAMILIES, *, lean: bool = False, **hw_overrides: Any
 ) -> tuple[Program, dict[str, np.ndarray]]:
-    """A program of family ``seed % len(FAMILIES)`` and its loaded tiles.
+    """A program of family ``seed % len(families)`` and its loaded tiles.
 
     A ``lean`` one lacks what makes a family share one compilation, so a step specialised on it
     leaves out all that it does not use.
     """
-    family = FAMILIES[seed % len(FAMILIES)]
+    family = families[seed % len(families)]
     author = _Author(family, Random(seed), family.hardware(**hw_overrides), lean)
     return author.write(f"random {seed}")
 
@@ -70,11 +70,14 @@ class _Author:
         self.num_threads = {pe: rng.randint(1, family.threads) for pe in self.pes}
         self.num_threads[rng.choice(self.pes)] = family.threads
         self.plan: dict[tuple[Position, int], list[tuple[float, Callable]]] = defaultdict(list)
-        self.mishap = rng.choice(MISHAPS) if rng.random() < 0.5 else None
+        mishaps = REGISTER_MISHAPS if family.registers else MISHAPS
+        self.mishap = rng.choice(mishaps) if rng.random() < 0.5 else None
 
     def write(self, name: str) -> tuple[Program, dict[str, np.ndarray]]:
         b = ProgramBuilder(self.hw, name)
         self.tiles = {name: b.tile(name, *TILES[name]) for name in COMMON}
+        if self.family.register_kernels:
+            self.tiles |= {name: b.tile(name, (1,)) for name in HEADERS}
         self.hubs = self._reserve()
         places = {c: [pe for pe in self.pes if pe != hub] for c, hub in self.hubs.items()}
         self.trees = grow_trees(self.rng, places, self.family.trees, self.family.words)
@@ -86,7 +89,7 @@ class _Author:
         for pe in self.pes:
             self._write_role(b, pe)
         program = b.build(inputs=LOADED, outputs=tuple(TILES))
-        return (program if self.lean else _pad(program, self.family.semaphores)), self._load()
+        return (program if self.lean else pad(program, self.family)), self._load()
 
     # ---- routes ------------------------------------------------------------------------------
 
@@ -122,6 +125,9 @@ class _Author:
         forwards = {(t.feeder.color, t.source) for t in self.trees if t.feeder}
         for tree in self.trees:
             out = self._thread(tree.source)
+            alone = not tree.feeder and not any(t.feeder is tree for t in self.trees)
+            if alone and self.family.register_kernels:
+                tree.announced = self.rng.random() < 0.4
             if tree.feeder:
                 emit = self._forward(tree.feeder.color, tree)
             else:
@@ -137,63 +143,91 @@ class _Author:
                 tree.owners[pe, "receive"] = thread
 
     def _send(self, tree: Tree) -> Callable:
-        def one(t: ThreadBuilder, words: int) -> None:
-            t.send(tree.color, self._slice(tree.dtype, words, written=True))
+        def one(t: ThreadBuilder, most: int, words: int | Register) -> None:
+            t.send(tree.color, self._slice(tree.dtype, most, words, written=True))
 
-        return lambda t: self._stream(t, tree.words, one)
+        def announce(t: ThreadBuilder) -> None:
+            self.registers.announce(t, lambda header: t.send(tree.color, header), one)
+
+        return announce if tree.announced else lambda t: self._stream(t, tree.words, one)
 
     def _receive(self, tree: Tree) -> Callable:
-        def one(t: ThreadBuilder, words: int) -> None:
-            adds = self.rng.random() < 0.4
-            into = self._slice(tree.dtype, words, written=adds)
-            t.receive(tree.color, into, "add" if adds else "copy")
+        def one(t: ThreadBuilder, most: int, words: int | Register) -> None:
+            combines = self.rng.random() < 0.4
+            into = self._slice(tree.dtype, most, words, written=combines)
+            t.receive(tree.color, into, self._combine() if combines else "copy")
 
-        return lambda t: self._stream(t, tree.words, one)
+        def listen(t: ThreadBuilder) -> None:
+            self.registers.listen(t, lambda header: t.receive(tree.color, header), one)
+
+        return listen if tree.announced else lambda t: self._stream(t, tree.words, one)
 
     def _forward(self, color_in: int, tree: Tree) -> Callable:
-        def one(t: ThreadBuilder, words: int) -> None:
+        def one(t: ThreadBuilder, most: int, words: int | Register) -> None:
             if self.rng.random() < 0.5:
                 t.forward(color_in, tree.color, words=words)
             else:
-                t.forward(color_in, tree.color, self._slice(tree.dtype, words, written=True))
+                data = self._slice(tree.dtype, most, words, written=True)
+                t.forward(color_in, tree.color, data, self._combine())
 
         return lambda t: self._stream(t, tree.words, one)
+
+    def _combine(self) -> Combine:
+        return self.rng.choice(self.family.combines) if self.family.registers else "add"
 
     def _stream(self, t: ThreadBuilder, words: int, one: Callable) -> None:
         """Write ``words`` words in pieces of at most 6: single events, loops and nested loops."""
         while words > 0:
+            if self.family.registers and self.rng.random() < 0.6:
+                words -= self.registers.stream(t, words, one)
+                continue
             piece = self.rng.randint(1, min(words, 6))
             rounds = self.rng.randint(1, min(words // piece, 4))
             inner = self.rng.choice([n for n in (1, 2, 3) if rounds % n == 0])
             with t.loop(rounds // inner), t.loop(inner):
-                one(t, piece)
+                one(t, piece, piece)
                 if rounds > 1 and self.rng.random() < 0.2:
                     self._kernel(t)
             words -= piece * rounds
 
-    def _slice(self, dtype: str, words: int, written: bool) -> Slice:
+    def _slice(self, dtype: str, most: int, words: int | Register, *, written: bool) -> Slice:
         """A random slice of a random tile; ``written`` ones hold values (but for a mishap)."""
+        dynamic = isinstance(words, Register)
+        if self.mishap == "out_of_bounds" and dynamic and self.rng.random() < 0.4:
+            end = max(t.offset + t.words for t in self.tiles.values())
+            start, stride = self.rng.choice(((0, -1), (3, -2), (end - 1, 1), (end - 3, 2), (5, 40)))
+            return Slice(start, stride, words, dtype)
         poison = self.mishap == "read_poison" and self.rng.random() < 0.3
-        fits = [n for n, t in self.tiles.items() if t.dtype == dtype and t.words >= words]
+        fits = [
+            name
+            for name, t in self.tiles.items()
+            if t.dtype == dtype and t.words >= most and name not in HEADERS
+        ]
         names = [n for n in fits if n in LOADED or not written]
         tile = self.tiles["u" if poison else self.rng.choice(names)]
-        limit = (tile.words - 1) // (words - 1) if words > 1 else 3
+        limit = (tile.words - 1) // (most - 1) if most > 1 else 3
         stride = self.rng.randint(1, min(max(limit, 1), 3))
-        start = self.rng.randint(0, tile.words - 1 - stride * (words - 1))
+        start = self.rng.randint(0, tile.words - 1 - stride * (most - 1))
         return tile.slice(start, words, stride)
 
     def _plan_kernels(self) -> None:
+        times = (2, 4, 6) if self.family.registers else (0, 0, 1, 1, 2)
         for pe in self.pes:
-            for _ in range(self.rng.choice((0, 0, 1, 1, 2))):
+            for _ in range(self.rng.choice(times)):
                 self.plan[pe, self._thread(pe)].append((self.rng.random(), self._kernel))
 
     def _kernel(self, t: ThreadBuilder) -> None:
+        if self.family.registers and self.rng.random() < 0.6:
+            return self.registers.wander(t, self._plain_kernel)
+        return self._plain_kernel(t)
+
+    def _plain_kernel(self, t: ThreadBuilder, register: Register | None = None) -> None:
         a, b, h, g = (self.tiles[n] for n in COMMON[:4])
         kernel, inputs, outputs = self.rng.choice(
             ((TURN, (a,), (b,)), (BLEND, (a, b), (a, b)), (SKEW, (h,), (h,)), (MIRROR, (g,), (g,)))
         )
         cycles = self.rng.choice((1, 2, self.rng.randint(3, 12), self.rng.randint(20, 40)))
-        t.compute(kernel, inputs, outputs, cycles)
+        t.compute(kernel, inputs, outputs, register or cycles)
 
     def _plan_signals(self) -> None:
         """Signals at a position, and as many waits at a later one in another thread."""
@@ -224,7 +258,8 @@ class _Author:
                 if not ends:
                     return
                 (pe, end), thread = rng.choice(ends)
-                piece = self._slice(tree.dtype, rng.randint(1, 3), written=True)
+                words = rng.randint(1, 3)
+                piece = self._slice(tree.dtype, words, words, written=True)
                 self.plan[pe, thread].append((2.0, lambda t: getattr(t, end)(tree.color, piece)))
             case "lone_wait":
                 self.plan[victim].append((rng.random(), self._wait_for_ever))
@@ -232,6 +267,9 @@ class _Author:
                 self.plan[victim] = [(rng.random(), emit) for _, emit in self.plan[victim]]
             case "sleeper":
                 self.plan[victim] = []
+            case "meddle":
+                for _ in range(3):
+                    self.plan[victim].append((rng.random(), lambda t: self.registers.meddle(t)))
 
     def _wait_for_ever(self, t: ThreadBuilder) -> None:
         t.wait(self.family.semaphores - 1)
@@ -264,8 +302,19 @@ class _Author:
         self.tiles = role.tiles
         for t in range(self.num_threads[pe]):
             thread = role.thread(t)
+            self.registers = self._registers(t)
             for _, emit in sorted(self.plan[pe, t], key=lambda act: act[0]):
                 emit(thread)
+
+    def _registers(self, thread: int) -> Registers:
+        return Registers(
+            self.rng,
+            thread,
+            self.family.threads,
+            self.tiles,
+            kernels=self.family.register_kernels,
+            endless=self.mishap != "meddle",
+        )
 
     def _bind_queues(self, role: RoleBuilder) -> None:
         order = self.rng.sample(range(len(self.family.colors)), len(self.family.colors))
@@ -289,33 +338,3 @@ def _repeat(what: str, semaphore: int, times: int) -> Callable[[ThreadBuilder], 
             getattr(t, what)(semaphore)
 
     return emit
-
-
-def _pad(program: Program, semaphores: int) -> Program:
-    """Give every program of a family tables of one size, and a role that nobody plays.
-
-    That role names every kind of event, kernel, semaphore and loop level, so that what a
-    compiled step can depend on does not change from seed to seed.
-    """
-    full = max(program.roles, key=lambda role: role.words)  # the role at `pes[0]` has all tiles
-    a, b, h, g = (full.tiles[name] for name in COMMON[:4])
-    first, last = program.colors[0], program.colors[-1]
-    everything = (
-        *(Send(c, a.slice()) for c in program.colors),
-        *(Receive(first, tile.slice(), how) for tile in (a, h, g) for how in ("copy", "add")),
-        Forward(first, last, 1),
-        *(Forward(first, last, tile.words, tile.slice(), "add") for tile in (a, h, g)),
-        Compute(TURN, (a,), (b,), 1),
-        Compute(BLEND, (a, b), (a, b), 1),
-        Compute(SKEW, (h,), (h,), 1),
-        Compute(MIRROR, (g,), (g,), 1),
-        *(Signal(s) for s in range(semaphores)),
-        *(Loop(0, 2, level) for level in range(LEVELS)),
-    )
-    spare = Role(name="nobody", threads=(everything,) * program.num_threads, tiles=full.tiles)
-    roles = tuple(
-        replace(role, threads=tuple(t + (Halt(),) * (TABLE_ROWS - len(t)) for t in role.threads))
-        for role in (spare, *program.roles)
-    )
-    assert all(len(t) == TABLE_ROWS for role in roles for t in role.threads)
-    return replace(program, roles=roles, role_of=program.role_of + 1)

@@ -13,7 +13,10 @@ Position = tuple[int, int]
 
 @dataclass
 class Tree:
-    """One source's multicast tree on a colour, and where it comes in the order of streams."""
+    """One source's multicast tree on a colour, and where it comes in the order of streams.
+
+    ``announced``: the first word says how many follow; otherwise they are ``words``.
+    """
 
     color: int
     source: Position
@@ -21,6 +24,7 @@ class Tree:
     words: int
     dtype: str
     feeder: "Tree | None" = None
+    announced: bool = False
     rx: dict[Position, int] = field(default_factory=dict)
     tx: dict[Position, set[int]] = field(default_factory=lambda: defaultdict(set))
     owners: dict[tuple[Position, str], int] = field(default_factory=dict)

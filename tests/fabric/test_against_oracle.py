@@ -1,22 +1,44 @@
 """`step` and the oracle on the same seeded random programs: the same state, cycle for cycle."""
 
+from random import Random
+
 import numpy as np
 import pytest
 from machine import Machine
 from oracle import Oracle
 from oracle_state import ELEMENT
-from random_programs import FAMILIES, random_program
+from random_families import FAMILIES, REGISTER_FAMILIES
+from random_programs import random_program
+
+from wafer_jax.errors import WaferError
+from wafer_jax.jitter import Jitter
 
 MAX_CYCLES = 20_000
 EVERY_CYCLE, ENDS = 2, 24
 """Seeds per family that are compared in every cycle, and at the end alone."""
 
-each_family = pytest.mark.parametrize("family", range(len(FAMILIES)))
+each_family = pytest.mark.parametrize(
+    ("families", "family"),
+    [
+        pytest.param(group, i, id=f"{name}{i}")
+        for name, group in (("", FAMILIES), ("registers", REGISTER_FAMILIES))
+        for i in range(len(group))
+    ],
+)
 
 
-def seeds(family, first, last):
-    """Seeds number ``first .. last - 1`` of a family."""
-    return [family + i * len(FAMILIES) for i in range(first, last)]
+def runs(families, family, first, last, keys=1):
+    """(program, tiles, values, jitter) of seeds number ``first .. last - 1`` of a family."""
+    for i in range(first, last):
+        seed = family + i * len(families)
+        program, tiles = random_program(seed, families)
+        for key in range(keys if families[family].jitter else 1):
+            jitter = _jitter(Random(f"{seed} {key}")) if families[family].jitter else None
+            yield program, tiles, True, jitter
+
+
+def _jitter(rng):
+    return Jitter(rng.getrandbits(32), rng.choice((0, 3, 90)), rng.choice((0, 1, 5, 40)))
 
 
 def agree(oracle, machine):
@@ -45,8 +67,9 @@ def _differ(key, want, have):
     return different
 
 
-def compare_every_cycle(program, tiles, values=True, *, roomy=True):
-    oracle, machine = Oracle(program, tiles, values), Machine(program, tiles, values, roomy=roomy)
+def compare_every_cycle(program, tiles, values=True, jitter=None, *, roomy=True):
+    oracle = Oracle(program, tiles, values, jitter)
+    machine = Machine(program, tiles, values, jitter, roomy=roomy)
     agree(oracle, machine)
     while oracle.step():
         assert machine.step()
@@ -56,32 +79,45 @@ def compare_every_cycle(program, tiles, values=True, *, roomy=True):
     agree(oracle.finish(), machine.finish())
 
 
-def compare_end(program, tiles, values=True):
-    oracle, machine = Oracle(program, tiles, values), Machine(program, tiles, values, roomy=True)
+def compare_end(program, tiles, values=True, jitter=None):
+    oracle = Oracle(program, tiles, values, jitter)
+    machine = Machine(program, tiles, values, jitter, roomy=True)
     agree(oracle.run(MAX_CYCLES), machine.run(MAX_CYCLES))
 
 
 @each_family
-def test_every_cycle(family):
-    for seed in seeds(family, 0, EVERY_CYCLE):
-        compare_every_cycle(*random_program(seed))
+def test_every_cycle(families, family):
+    for run in runs(families, family, 0, EVERY_CYCLE):
+        compare_every_cycle(*run)
 
 
 @each_family
-def test_ends(family):
-    for seed in seeds(family, EVERY_CYCLE, EVERY_CYCLE + ENDS):
-        compare_end(*random_program(seed))
+def test_ends(families, family):
+    for run in runs(families, family, EVERY_CYCLE, EVERY_CYCLE + ENDS, keys=2):
+        compare_end(*run)
 
 
-@pytest.mark.parametrize("family", [3, 7])
-def test_without_values(family):
-    for seed in seeds(family, 0, EVERY_CYCLE):
-        compare_every_cycle(*random_program(seed), values=False)
+@pytest.mark.parametrize(
+    ("families", "family"), [(FAMILIES, 3), (FAMILIES, 7), (REGISTER_FAMILIES, 4)]
+)
+def test_without_values(families, family):
+    for program, tiles, _, jitter in runs(families, family, 0, EVERY_CYCLE):
+        compare_every_cycle(program, tiles, False, jitter)
 
 
-@pytest.mark.parametrize("seed", [1002, 1004, 1008])
-def test_steps_that_leave_out_what_a_program_does_not_use(seed):
-    compare_every_cycle(*random_program(seed, lean=True), roomy=False)
+@pytest.mark.parametrize(
+    ("families", "seed"),
+    [*((FAMILIES, n) for n in (1002, 1004, 1008)), *((REGISTER_FAMILIES, n) for n in (1000, 1003))],
+)
+def test_steps_that_leave_out_what_a_program_does_not_use(families, seed):
+    compare_every_cycle(*random_program(seed, families, lean=True), roomy=False)
+
+
+@pytest.mark.parametrize("executor", [Oracle, Machine])
+def test_kernels_that_write_registers_are_refused_without_values(executor):
+    program, tiles = random_program(0, REGISTER_FAMILIES)
+    with pytest.raises(WaferError, match="regist"):
+        executor(program, tiles, values=False)
 
 
 @pytest.mark.xfail(raises=OverflowError, strict=False)
@@ -94,6 +130,6 @@ def test_the_longest_latencies_and_deepest_queues(latency):
 
 @pytest.mark.slow
 @each_family
-def test_many_ends(family):
-    for seed in seeds(family, 100, 500):
-        compare_end(*random_program(seed))
+def test_many_ends(families, family):
+    for run in runs(families, family, 100, 500, keys=3):
+        compare_end(*run)

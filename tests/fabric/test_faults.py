@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from machine import Machine
 from oracle import Oracle
+from oracle_state import POISON
 
 from wafer_jax.builder import ProgramBuilder
-from wafer_jax.events import Kernel
+from wafer_jax.events import Kernel, Register
 from wafer_jax.faults import Fault
 from wafer_jax.hardware import RAMP, E, S, W, hardware
 from wafer_jax.program import NO_ROUTE
@@ -128,6 +129,56 @@ def test_unwritten_kernel_input(run):
     )
     program = b.build()
     check(run(program, ones(program, "x")), [[0, Fault.UNWRITTEN_READ]], [[-1, 1]])
+
+
+# ---- streams that leave the two words of SRAM: the third of three words, of a length in r0 ------
+
+
+def _too_long(how):
+    """PE 1 sends the two words of x from cycle 0 on and one more; PE 0 gets them from 4 on."""
+    b, r0 = ProgramBuilder(hardware("toy", (1, 2))), Register(0)
+    x = b.tile("x", (2,))
+    b.path(0, (0, 1), (0, 0))
+    b.path(1, (0, 0), (0, 0))
+    source, sink = (b.role(n, at=(0, i)).thread() for i, n in ((1, "source"), (0, "sink")))
+    long = x.slice(1, r0, stride=-1) if how == "send below" else x.slice(0, r0)
+    match how:
+        case "send" | "send below":
+            source.set(r0, 3).send(0, long)
+            sink.receive(0, x).receive(0, x.slice(1, 1))
+        case "forward":
+            source.send(0, x).send(0, x.slice(1, 1))
+            sink.set(r0, 3).forward(0, 1, long, "max").receive(1, x).receive(1, x.slice(1, 1))
+        case _:
+            source.send(0, x).send(0, x.slice(1, 1))
+            sink.set(r0, 3).receive(0, long, how)
+    return b.build()
+
+
+@pytest.mark.parametrize(
+    ("how", "where", "cycle", "last"),
+    [
+        ("send", 1, 3, "poison"),
+        ("send below", 1, 3, "poison"),
+        ("copy", 0, 6, 1.0),
+        ("add", 0, 6, 2.0),
+        ("min", 0, 6, 1.0),
+        ("forward", 0, 6, "nan"),
+    ],
+)
+def test_sram_out_of_bounds(run, how, where, cycle, last):
+    """What lies outside reads as poison, which is no unwritten read, and is not written."""
+    program = _too_long(how)
+    end = run(program, ones(program, "x"))
+    faults, cycles = [[0, 0]], [[-1, -1]]
+    faults[0][where], cycles[0][where] = Fault.SRAM_OUT_OF_BOUNDS, cycle
+    check(end, faults, cycles)
+    word = end["sram"][1:2, 0, 0]
+    if last == "poison":
+        assert word[0] == POISON
+    else:
+        np.testing.assert_equal(word.view(np.float32)[0], np.nan if last == "nan" else last)
+    check(run(program, {}, values=False), [[0, 0]], [[-1, -1]])
 
 
 # ---- kernel races: a kernel runs in cycles 0 .. 7, thread 1 streams in the middle of it ----------

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from oracle import Oracle
 from oracle_state import POISON
-from random_programs import FAMILIES, random_program
+from random_families import FAMILIES, REGISTER_FAMILIES
+from random_programs import random_program
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.events import Kernel
@@ -286,12 +287,28 @@ def test_a_limit_on_cycles_leaves_no_verdict():
     assert not oracle.snapshot()["faults"].any()
 
 
-def test_random_programs_still_show_every_feature():
+EVERYWHERE = {
+    "clean": 0.35, "multicast": 0.5, "lost_link": 0.2, "slot_contention": 0.5, "compute": 0.5,
+    "loop": 0.5, "wait": 0.2, "jump": 0.3, "DEADLOCK": 0.1, "UNDELIVERED": 0.02,
+    "UNROUTED": 0.02, "UNWRITTEN_READ": 0.02, "KERNEL_RACE": 0.02, "listens_elsewhere": 0.01,
+}  # fmt: skip
+WITH_REGISTERS = {
+    "length": 0.9, "empty": 0.5, "branch": 0.9, "branch_taken": 0.9, "setregister": 0.9,
+    "addtoregister": 0.9, "cycles": 0.4, "kernel_register": 0.5, "max": 0.5, "min": 0.5,
+    "SRAM_OUT_OF_BOUNDS": 0.02,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("families", "minimum"),
+    [(FAMILIES, EVERYWHERE), (REGISTER_FAMILIES, EVERYWHERE | WITH_REGISTERS)],
+)
+def test_random_programs_still_show_every_feature(families, minimum):
     """The share of standard seeds in which each thing really happened, and no seed without end."""
-    seeds = 20 * len(FAMILIES)
+    seeds = 200
     share: Counter[str] = Counter()
     for seed in range(seeds):
-        program, tiles = random_program(seed)
+        program, tiles = random_program(seed, families)
         oracle = Oracle(program, tiles).run(20_000)
         assert oracle.stuck, seed
         faults = np.bitwise_or.reduce(oracle.snapshot()["faults"], axis=None)
@@ -299,11 +316,6 @@ def test_random_programs_still_show_every_feature():
         share.update(what for what, times in oracle.seen.items() if times)
         share["clean"] += not faults
     report = {what: f"{100 * share[what] / seeds:.0f} %" for what in sorted(share)}
-    minimum = {
-        "clean": 0.35, "multicast": 0.5, "lost_link": 0.3, "slot_contention": 0.5, "compute": 0.5,
-        "loop": 0.5, "wait": 0.2, "jump": 0.3, "DEADLOCK": 0.1, "UNDELIVERED": 0.02,
-        "UNROUTED": 0.02, "UNWRITTEN_READ": 0.02, "KERNEL_RACE": 0.02, "listens_elsewhere": 0.01,
-    }  # fmt: skip
     assert all(share[what] >= least * seeds for what, least in minimum.items()), report
 
 
@@ -318,9 +330,11 @@ class Patient(Oracle):
 
 
 def test_skipping_idle_cycles_changes_nothing():
-    for seed in range(4 * len(FAMILIES)):
-        skipped, patient = (o(*random_program(seed)).run().snapshot() for o in (Oracle, Patient))
-        assert all(np.array_equal(skipped[key], patient[key]) for key in skipped), seed
+    for families in (FAMILIES, REGISTER_FAMILIES):
+        for seed in range(4 * len(families)):
+            program, tiles = random_program(seed, families)
+            skipped, patient = (o(program, tiles).run().snapshot() for o in (Oracle, Patient))
+            assert all(np.array_equal(skipped[key], patient[key]) for key in skipped), seed
 
 
 def test_a_seed_is_a_program():
