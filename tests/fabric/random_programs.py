@@ -46,6 +46,7 @@ MISHAPS = (
     "tree_meets_tree",
     "extra_send",
     "extra_send",
+    "extra_send",
     "extra_receive",
     "overheard",
     "overheard",
@@ -186,8 +187,10 @@ class _Author:
         """A random slice of a random tile; ``written`` ones hold values (but for a mishap)."""
         poison = self.mishap == "read_poison" and self.rng.random() < 0.3
         fits = [n for n, t in self.tiles.items() if t.dtype == dtype and t.words >= words]
-        names = [n for n in fits if n in LOADED or not written]
-        tile = self.tiles["u" if poison else self.rng.choice(names)]
+        names = [n for n in fits if n not in LOADED]
+        if not (poison and names):
+            names = [n for n in fits if n in LOADED or not written]
+        tile = self.tiles[self.rng.choice(names)]
         limit = (tile.words - 1) // (words - 1) if words > 1 else 3
         stride = self.rng.randint(1, min(max(limit, 1), 3))
         start = self.rng.randint(0, tile.words - 1 - stride * (words - 1))
