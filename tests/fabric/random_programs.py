@@ -36,7 +36,7 @@ from wafer_jax.program import (
     Slice,
 )
 
-LEVELS, TABLE_ROWS = 2, 48
+LEVELS, TABLE_ROWS = 2, 80
 
 MISHAPS = (
     "lost_rx",
