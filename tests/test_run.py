@@ -128,3 +128,37 @@ def test_what_cannot_fit_is_refused_before_it_starts(monkeypatch):
     monkeypatch.setattr(execute, "_free_host_bytes", lambda: 1000)
     with pytest.raises(wj.WaferError, match="GiB of host memory"):
         wj.run(eastward(), values="none")
+
+
+def kernel_program(fn, shape=(4,)):
+    b = wj.ProgramBuilder(wj.hardware("toy", mesh=(1, 1)), "kernels")
+    x, y = b.tile("x", (2, 3)), b.tile("y", shape)
+    b.role("all", at=(0, 0)).thread().compute(wj.Kernel(name="k", fn=fn), [x], [y], 3)
+    return b.build(inputs=["x"], outputs=["y"])
+
+
+@pytest.mark.parametrize(
+    ("fn", "message"),
+    [
+        (lambda x: x, r"kernel 'k' gives \[\(2, 3\)\], its tiles are y \(4,\)"),
+        (lambda x: (x[0], x[1]), r"kernel 'k' gives \[\(3,\), \(3,\)\]"),
+        (lambda x: 1.0, r"kernel 'k' gives \[None\]|kernel 'k' gives \[\(\)\]"),
+        (lambda x: x @ x, r"kernel 'k' fails on inputs of \(2, 3\)"),
+        (lambda x, y: x, r"kernel 'k' fails on inputs of \(2, 3\)"),
+    ],
+)
+def test_a_kernel_that_does_not_fit_its_tiles_is_refused(fn, message):
+    with pytest.raises(wj.WaferError, match=message) as error:
+        wj.run(kernel_program(fn), np.zeros((2, 3, 1, 1), np.float32))
+    assert "\n" not in str(error.value)
+
+
+def test_later_faults_of_a_pe_do_not_take_the_place_of_the_first():
+    b = wj.ProgramBuilder(wj.hardware("toy", mesh=(1, 1)), "twice")
+    x = b.tile("x", (1,))
+    b.route(0, 0, 0, wj.RAMP, wj.S)
+    b.role("all", at=(0, 0)).thread().send(0, x)
+    faults = wj.run(b.build()).faults
+    by_kind = {f.kind: f for f in faults}
+    assert "SEND" in by_kind[wj.Fault.UNWRITTEN_READ].what
+    assert "goes S" in by_kind[wj.Fault.UNROUTED].what

@@ -7,10 +7,10 @@ import numpy as np
 
 from wafer_jax.events import Event, Forward, Halt, Signal, Wait, receive_color, send_color
 from wafer_jax.faults import REMEDY, Fault
-from wafer_jax.hardware import DIRECTION_NAMES, OPPOSITE, RAMP, STEP_YX
-from wafer_jax.mesh_state import WaferState, snapshot
-from wafer_jax.program import Program
-from wafer_jax.routes import sources
+from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX
+from wafer_jax.mesh_state import FIRST_FAULT_SHIFT, WaferState, snapshot
+from wafer_jax.program import Program, direction_set
+from wafer_jax.routes import sources, unrouted_heads
 
 PE = tuple[int, int]
 
@@ -85,25 +85,30 @@ def diagnose(program: Program, state: WaferState) -> Diagnosis:
 
 
 def _recorded(program: Program, state: WaferState, snap: dict) -> Iterator[FaultRecord]:
-    """Faults that the executor found; the place is that of the PE's first."""
+    """Faults that the executor found. Only the first of a PE has its place in the state."""
     width = program.hw.mesh[1]
     where = np.asarray(state.fault_where).reshape(-1, width + 1)
-    for y, x in np.argwhere(snap["faults"]):
+    dead_ends = unrouted_heads(program) & (snap["router_ready"] > 0)
+    for y, x in np.argwhere(snap["faults"]).tolist():
+        first = Fault(int(where[y, x]) >> FIRST_FAULT_SHIFT)
+        place = int(where[y, x]) & ((1 << FIRST_FAULT_SHIFT) - 1)
         for kind in Fault(int(snap["faults"][y, x])):
-            place = int(where[y, x])
             if kind is Fault.UNROUTED:
-                what = _unrouted(program, place, int(y), int(x))
-            else:
+                # Such a head never leaves, so the final state still holds it.
+                color = place if kind in first else int(np.argmax(dead_ends[:, y, x]))
+                what = _unrouted(program, color, y, x)
+            elif kind in first:
                 thread, event = place >> 16, place & 0xFFFF
                 text = program.role_at(y, x).describe(thread, event)
                 what = f"thread {thread}, event {event}: {text}"
+            else:
+                what = "after the first fault of this PE"
             cycle = int(snap["fault_cycle"][y, x])
-            yield FaultRecord(kind=kind, y=int(y), x=int(x), cycle=cycle, what=what)
+            yield FaultRecord(kind=kind, y=y, x=x, cycle=cycle, what=what)
 
 
 def _unrouted(program: Program, color: int, y: int, x: int) -> str:
-    tx = int(program.tx[color, y, x])
-    ways = "+".join(n for d, n in enumerate(DIRECTION_NAMES) if tx >> d & 1) or "nowhere"
+    ways = direction_set(int(program.tx[color, y, x]))
     return f"a word of colour {program.colors[color]} goes {ways}, where nobody takes it"
 
 

@@ -296,6 +296,7 @@ def _lower_values(
     for event in instances:
         kind = KernelKind(event.kernel.fn, _signature(event.inputs), _signature(event.outputs))
         if kind not in kinds:
+            _check_outputs(program, event, kind)
             kinds.append(kind)
         kind_of.append(kinds.index(kind))
     ring_in, ring_out, log_words = payload_rings(program, capacity, input_capacity)
@@ -346,6 +347,29 @@ def _lower_values(
         kernels=tuple(kinds),
         kernel_threads=runs if spec.threads > 1 else (),
     ), arrays
+
+
+def _check_outputs(program: Program, event: Compute, kind: KernelKind) -> None:
+    """Run the kernel on shapes alone and compare what comes out with its tiles."""
+    where = f"{program.name}: kernel {event.kernel.name!r}"
+    inputs = [
+        jax.ShapeDtypeStruct(shape, jnp.int32 if dtype == REGISTER else jnp.dtype(dtype))
+        for shape, dtype in kind.inputs
+    ]
+    try:
+        outputs = jax.eval_shape(kind.fn, *inputs)
+    except (TypeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise WaferError(f"{where} fails on inputs of {_shapes(inputs)}: {reason}") from None
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    made = [getattr(o, "shape", None) for o in outputs]
+    if made != [shape for shape, _ in kind.outputs]:
+        wanted = ", ".join(f"{t.name} {getattr(t, 'shape', ())}" for t in event.outputs)
+        raise WaferError(f"{where} gives {made}, its tiles are {wanted}")
+
+
+def _shapes(inputs: list[jax.ShapeDtypeStruct]) -> str:
+    return ", ".join(str(i.shape) for i in inputs)
 
 
 def _signature(operands: tuple[Tile | Register, ...]) -> tuple[Form, ...]:

@@ -19,6 +19,7 @@ from wafer_jax.jitter import START_THREAD, Jitter, pe_of_lane, stall
 from wafer_jax.lowering import Code, StepSpec, from_lanes, lower, to_lanes
 from wafer_jax.program import Program
 
+FIRST_FAULT_SHIFT = 20
 POISON = 0x7FBD7FBD
 """Unwritten SRAM: a NaN as one float32 and as two float16 or bfloat16."""
 
@@ -51,7 +52,7 @@ class WaferState:
       compute_cycles: [n] int32, cycles of kernels started.
       fault: [n] int32, bits of `Fault`.
       fault_cycle: [n] int32, cycle of the first fault, or -1.
-      fault_where: [n] int32, its colour, or thread << 16 | event.
+      fault_where: [n] int32, its colour, or thread << 16 | event; its bits << FIRST_FAULT_SHIFT.
       memory: Present when values are.
     """
 
@@ -362,8 +363,8 @@ def snapshot(program: Program, state: WaferState) -> dict[str, Any]:
 def sram_grid(program: Program, state: WaferState) -> np.ndarray:
     """SRAM as [words, Y, X] uint32."""
     assert state.memory is not None
-    words = max(program.sram_words, 1)
-    return from_lanes(np.asarray(state.memory.sram).reshape(words, -1), program.hw.mesh)
+    lanes = np.asarray(state.memory.sram).reshape(max(program.sram_words, 1), -1)
+    return from_lanes(lanes, program.hw.mesh)[: program.sram_words]
 
 
 def _add_current_events(

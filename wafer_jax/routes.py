@@ -112,7 +112,7 @@ def payload_rings(
     order = np.argsort(-size, axis=None, kind="stable")
     first = np.zeros(size.size, np.int64)
     first[order] = np.cumsum(size.reshape(-1)[order]) - size.reshape(-1)[order]
-    words = int(size.sum())
+    words = round_up(int(size.sum()))
     if words >= 1 << 31:
         raise WaferError(
             f"{program.name}: the payload log needs {words} words: run with values='none'"
@@ -123,6 +123,12 @@ def payload_rings(
     ring_in = np.stack([np.where(feeder >= 0, _at(a, feeder), 0) for a in (first, last)])
     ring_out = np.stack([first, last])
     return ring_in.reshape(shape).astype(np.int32), ring_out.reshape(shape).astype(np.int32), words
+
+
+def round_up(words: int) -> int:
+    """To three significant bits, so that programs of nearly one size share a compiled step."""
+    unit = 1 << max(words.bit_length() - 3, 0)
+    return -(-words // unit) * unit
 
 
 def _ring_sizes(program: Program, source: np.ndarray, fit: np.ndarray) -> np.ndarray:

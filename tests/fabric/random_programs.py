@@ -34,6 +34,7 @@ MISHAPS = (
     "tree_meets_tree",
     "extra_send",
     "extra_send",
+    "extra_send",
     "extra_receive",
     "overheard",
     "overheard",
@@ -203,8 +204,10 @@ class _Author:
             for name, t in self.tiles.items()
             if t.dtype == dtype and t.words >= most and name not in HEADERS
         ]
-        names = [n for n in fits if n in LOADED or not written]
-        tile = self.tiles["u" if poison else self.rng.choice(names)]
+        names = [n for n in fits if n not in LOADED]
+        if not (poison and names):
+            names = [n for n in fits if n in LOADED or not written]
+        tile = self.tiles[self.rng.choice(names)]
         limit = (tile.words - 1) // (most - 1) if most > 1 else 3
         stride = self.rng.randint(1, min(max(limit, 1), 3))
         start = self.rng.randint(0, tile.words - 1 - stride * (most - 1))

@@ -120,7 +120,6 @@ def test_kernels_that_write_registers_are_refused_without_values(executor):
         executor(program, tiles, values=False)
 
 
-@pytest.mark.xfail(raises=OverflowError, strict=False)
 @pytest.mark.parametrize("latency", [{"hop_cycles": 16}, {"ramp_cycles": 15}])
 def test_the_longest_latencies_and_deepest_queues(latency):
     depths = {"input_queue_depths": (64,) * 3, "output_queue_depths": (64,) * 3}

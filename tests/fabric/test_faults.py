@@ -297,7 +297,7 @@ def test_the_first_fault_keeps_its_cycle(run):
 
 @pytest.mark.parametrize(
     "run",
-    [Oracle, pytest.param(Machine, marks=pytest.mark.xfail(raises=IndexError, strict=False))],
+    [Oracle, Machine],
     indirect=True,
 )
 def test_two_kinds_of_fault_on_one_pe(run):

@@ -23,8 +23,9 @@ from jax import lax
 from wafer_jax.events import Kernel
 from wafer_jax.hardware import HardwareSpec
 
-_UNROLL = 4
-"""Multiply-adds per trip of the loop: more does not make the bulk level faster."""
+_UNROLLS = (4, 3, 2, 1)
+"""Multiply-adds per trip of the loop, the first that leaves no remainder (which XLA would run
+apart, at several times the cost) and at least two trips. More than 4 make nothing faster."""
 
 
 def gemv(x: jax.Array, w: jax.Array) -> jax.Array:
@@ -111,5 +112,6 @@ def _accumulate(
         # A loop of one trip would be inlined: make a second one that changes nothing.
         return jnp.where(i < k, acc + product(jnp.minimum(i, k - 1)), acc)
 
-    unroll = min(_UNROLL, max(k // 2, 1))
-    return lax.fori_loop(0, max(k, 2), body, acc, unroll=unroll).astype(dtype)
+    trips = max(k, 2)
+    unroll = next(u for u in _UNROLLS if trips % u == 0 and trips // u >= 2)
+    return lax.fori_loop(0, trips, body, acc, unroll=unroll).astype(dtype)

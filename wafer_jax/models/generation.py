@@ -3,13 +3,16 @@
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.models.mesh_costs import PhaseCosts, decode_costs, prefill_costs
 from wafer_jax.models.placement import Placement
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -75,16 +78,20 @@ class Generation:
         return self.placement.hw.seconds(self.prefill.cycles)
 
     @property
-    def operators(self) -> pd.DataFrame:
+    def operators(self) -> "pd.DataFrame":
         """The operators of both phases, one row each, with a column phase."""
+        import pandas as pd
+
         frames = [phase.frame for phase in (self.prefill, self.decode)]
         for phase, frame in zip(("prefill", "decode"), frames, strict=True):
             frame.insert(0, "phase", phase)
         return pd.concat(frames, ignore_index=True)
 
     @property
-    def rates(self) -> pd.DataFrame:
+    def rates(self) -> "pd.DataFrame":
         """Emulated tokens/s of both phases, in both definitions."""
+        import pandas as pd
+
         phases = (self.prefill, self.decode)
         return pd.DataFrame(
             {

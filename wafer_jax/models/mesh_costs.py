@@ -8,9 +8,7 @@ token is on its way at a time.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
-
-import pandas as pd
+from typing import TYPE_CHECKING, Literal
 
 from wafer_jax.collectives import kv_shift, relayout
 from wafer_jax.collectives.gemm_layout import block_words
@@ -20,6 +18,9 @@ from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost, in_sequence
 from wafer_jax.models.placement import Placement
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,10 @@ class PhaseCosts:
         return self.tokens if self.phase == "prefill" else 1
 
     @property
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """One row per operator: part ("layer" or "model"), how often it runs, cycles of one run."""
+        import pandas as pd
+
         parts = (("layer", self.num_layers, self.layer), ("model", 1, self.model))
         rows = [
             {

@@ -10,14 +10,16 @@ not fit goes on the next wafer (pipeline parallelism, WaferLLM, arXiv 2502.04563
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec
 from wafer_jax.models.config import LlamaConfig
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_memory import RegionBytes, layer_bytes, vocab_bytes
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,10 @@ class Placement:
         return kv_capacity(self.layer, self.hw, self.dtype)
 
     @property
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """One row per region: where it is and what one of its PEs holds."""
+        import pandas as pd
+
         rows = [
             {
                 "region": r.name,

@@ -19,7 +19,7 @@ from jax import lax
 from wafer_jax.faults import Fault
 from wafer_jax.hardware import RAMP
 from wafer_jax.lowering import Code, StepSpec, lower
-from wafer_jax.mesh_state import WaferState
+from wafer_jax.mesh_state import FIRST_FAULT_SHIFT, WaferState
 from wafer_jax.program import Program
 from wafer_jax.step import fifo as f
 from wafer_jax.step import kernels, memory, registers, routers, threads
@@ -208,7 +208,7 @@ def _record(spec: StepSpec, state: WaferState, bits: jax.Array, where: jax.Array
         state,
         fault=state.fault | bits,
         fault_cycle=jnp.where(first, state.now, state.fault_cycle),
-        fault_where=jnp.where(first, where, state.fault_where),
+        fault_where=jnp.where(first, where | bits << FIRST_FAULT_SHIFT, state.fault_where),
     )
 
 

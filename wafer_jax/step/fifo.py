@@ -1,6 +1,7 @@
 """Operations on packed FIFO words (`FifoFormat`), element by element over planes."""
 
 import jax
+import jax.numpy as jnp
 
 from wafer_jax.lowering import FifoFormat
 
@@ -23,7 +24,8 @@ def total(fifo: FifoFormat, q: jax.Array) -> jax.Array:
 
 def push(fifo: FifoFormat, q: jax.Array, words: jax.Array, latency_cycles: int) -> jax.Array:
     """Add ``words`` (0 or 1), ready in ``latency_cycles`` cycles."""
-    return q + words * ((1 << fifo.count_bits) + (1 << (fifo.line_shift + latency_cycles - 1)))
+    one = (1 << fifo.count_bits) + (1 << (fifo.line_shift + latency_cycles - 1))
+    return q + words * jnp.asarray(one, fifo.dtype)
 
 
 def pop(fifo: FifoFormat, q: jax.Array, words: jax.Array) -> jax.Array:
