@@ -93,6 +93,12 @@ def _far_receive(b):
     b.role("r", at=(0, 1)).thread().receive(0, x)
 
 
+def _unknown_combination(b):
+    x = b.tile("x", (2,))
+    b.path(0, (0, 0), (0, 1))
+    b.role("r", at=(0, 1)).thread().receive(0, x, "sum")
+
+
 def _many_colors(b):
     x = b.tile("x", (1,))
     role = b.role("r", at=(0, 0))
@@ -112,6 +118,22 @@ def _many_colors(b):
         (lambda b: b.tile("x", (2, 0)), "shape"),
         (lambda b: (b.tile("x", (2,)), b.tile("x", (2,))), "exists already"),
         (lambda b: b.tile("x", (4,)).slice(2, words=3), "outside tile"),
+        (lambda b: b.role("r"), "has no PEs"),
+        (lambda b: b.role("r", at=(slice(9, 12), 0)), "has no PEs"),
+        (lambda b: b.role("r", at=(9, 0)), "rows 9, columns 0 reach beyond the 3x4 mesh"),
+        (lambda b: b.role("r", where=np.ones((4, 3))), r"a mask has shape \(4, 3\)"),
+        (lambda b: b.role("base", at=(0, 0)), "role 'base' exists already"),
+        (lambda b: b.route(0, 0, [0, 7], wj.RAMP, wj.E), "reach beyond the 3x4 mesh"),
+        (lambda b: b.route(0, 0, 0, 7, wj.E), "7 is none of N, E, S, W, RAMP"),
+        (lambda b: b.route(0, 0, 0, wj.RAMP, 9), "9 is none of"),
+        (lambda b: b.route(0, 0, 0, "RAMP", "E"), "'RAMP' is none of"),
+        (lambda b: b.route_where(0, np.ones(3), wj.RAMP, wj.E), "a mask has shape"),
+        (lambda b: b.tile("x", 4), "give positive whole numbers"),
+        (lambda b: b.tile("x", (1.5,)), "give positive whole numbers"),
+        (lambda b: b.tile("x", (3,), "int32"), "dtype 'int32' is none of"),
+        (lambda b: b.role("r", at=(0, 0)).thread().signal(-1), "no semaphore -1"),
+        (lambda b: b.role("r", at=(0, 0)).thread().forward(0, 1), "forward 0 -> 1: say how many"),
+        (_unknown_combination, "combines by 'sum'"),
         (_two_senders, "threads 0 and 1 both use the end that sends on colour 0"),
         (_far_send, r"PE \(y=0, x=1\) sends on colour 0, but its router is not connected"),
         (_far_receive, r"PE \(y=0, x=1\) receives from colour 0, but its router"),

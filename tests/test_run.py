@@ -85,6 +85,9 @@ def test_a_run_stops_at_max_cycles():
     assert not bool(stopped.state.stuck)
     assert stopped.cycles == 4
     assert not stopped.faults
+    assert "stopped at max_cycles" in repr(stopped)
+    with pytest.raises(wj.FaultError, match="stopped at cycle 4, before its end"):
+        stopped.raise_on_fault()
 
 
 def test_progress_reports_the_cycle():
@@ -162,3 +165,27 @@ def test_later_faults_of_a_pe_do_not_take_the_place_of_the_first():
     by_kind = {f.kind: f for f in faults}
     assert "SEND" in by_kind[wj.Fault.UNWRITTEN_READ].what
     assert "goes S" in by_kind[wj.Fault.UNROUTED].what
+
+
+def test_a_program_without_colours_has_tables_too():
+    result = wj.run(wj.ProgramBuilder(wj.hardware("toy", mesh=(2, 2)), "nothing").build())
+    assert result.cycles == 0
+    assert result.links.empty
+    assert result.utilisation.links.max() == 0
+    assert len(result.pes) == 4
+
+
+def test_a_word_for_a_neighbour_that_listens_elsewhere_says_so():
+    b = wj.ProgramBuilder(wj.hardware("toy", mesh=(1, 2)), "misrouted")
+    x = b.tile("x", (1,))
+    b.route(0, 0, 0, wj.RAMP, wj.E)
+    b.route(0, 0, 1, wj.N, wj.RAMP)
+    b.role("source", at=(0, 0)).thread().send(0, x)
+    program = b.build(inputs=["x"])
+    (fault,) = wj.run(program, np.ones((1, 1, 2), np.float32)).faults
+    assert fault.what == "1 word of colour 0 left: they go E, where the neighbour listens to its N"
+
+
+def test_complex_tiles_are_refused():
+    with pytest.raises(wj.WaferError, match="tile 'x' is complex"):
+        wj.run(eastward(), np.zeros((6, *MESH), complex))

@@ -39,6 +39,7 @@ from wafer_jax.events import (
 )
 from wafer_jax.hardware import (
     DIRECTION_NAMES,
+    DTYPE_BYTES,
     OPPOSITE,
     RAMP,
     STEP_YX,
@@ -102,8 +103,12 @@ class ThreadBuilder:
         cycles: int | Register,
     ) -> "ThreadBuilder":
         """Run a kernel on one tile or more; it takes ``cycles`` >= 1."""
-        if not isinstance(cycles, Register) and cycles < 1:
-            raise WaferError(f"kernel {kernel.name!r} takes {cycles} cycles: at least 1 is needed")
+        whole = isinstance(cycles, int | np.integer | Register)
+        if not whole or (not isinstance(cycles, Register) and cycles < 1):
+            raise WaferError(
+                f"kernel {kernel.name!r} takes {cycles} cycles: give a whole number, at least 1"
+            )
+        cycles = cycles if isinstance(cycles, Register) else int(cycles)
         if not inputs:
             raise WaferError(
                 f"kernel {kernel.name!r} has no input tile: give it one, if only a word"
@@ -151,6 +156,11 @@ class ThreadBuilder:
 class RoleBuilder:
     """One role: the PEs that play it, its threads, its tiles."""
 
+    def __repr__(self) -> str:
+        return (
+            f"RoleBuilder({self.name!r}, {int(self.mask.sum())} PEs, {len(self.threads)} threads)"
+        )
+
     def __init__(self, name: str, mask: np.ndarray, tiles: dict[str, Tile]) -> None:
         self.name = name
         self.mask = mask
@@ -192,6 +202,13 @@ class ProgramBuilder:
       name: What the program does.
     """
 
+    def __repr__(self) -> str:
+        height, width = self.hw.mesh
+        return (
+            f"ProgramBuilder({self.name!r}, {height}x{width} PEs of {self.hw.name}, "
+            f"colours {sorted(self._routes)}, roles {[role.name for role in self._roles]})"
+        )
+
     def __init__(self, hw: HardwareSpec, name: str = "program") -> None:
         self.hw = hw
         self.name = name
@@ -214,10 +231,18 @@ class ProgramBuilder:
         """A new role for the PEs at ``(ys, xs)`` or where a [Y, X] mask holds.
 
         A PE plays the role that was assigned to it last; PEs without a role are idle.
+
+        Raises:
+          WaferError: A name that is taken, no PEs, or PEs off the mesh.
         """
-        mask = np.zeros(self.hw.mesh, bool) if where is None else np.array(where, bool)
+        if any(role.name == name for role in self._roles):
+            raise WaferError(f"{self.name}: role {name!r} exists already")
+        mask = np.zeros(self.hw.mesh, bool) if where is None else self._mask(where)
         if at is not None:
             mask[self._region(*at)] = True
+        # A computed mask may well be empty, on a line without middle PEs, say.
+        if where is None and not mask.any():
+            raise WaferError(f"{self.name}: role {name!r} has no PEs: give at=(ys, xs) or where")
         builder = RoleBuilder(name, mask, self._tiles)
         self._roles.append(builder)
         return builder
@@ -232,7 +257,7 @@ class ProgramBuilder:
 
     def route_where(self, color: int, mask: np.ndarray, rx: int, tx: int | Sequence[int]) -> None:
         """Like `route`, for the PEs of a [Y, X] mask."""
-        self._paint(color, mask, rx, tx)
+        self._paint(color, self._mask(mask), rx, tx)
 
     def path(self, color: int, start: tuple[int, int], end: tuple[int, int]) -> None:
         """Route a colour from PE ``start`` (y, x) to PE ``end``, first along x, then along y.
@@ -306,6 +331,12 @@ class ProgramBuilder:
                 f"{self.name}: colour {color} does not exist, {self.hw.name} has 0 .. "
                 f"{self.hw.colors - 1}"
             )
+        targets = [tx] if isinstance(tx, int) else list(tx)
+        for d in (rx, *targets):
+            if isinstance(d, bool) or not isinstance(d, int) or not N <= d <= RAMP:
+                raise WaferError(
+                    f"{self.name}: colour {color}: {d!r} is none of N, E, S, W, RAMP = 0 .. 4"
+                )
         if color not in self._routes:
             self._routes[color] = (
                 np.full(self.hw.mesh, NO_ROUTE, np.int8),
@@ -320,13 +351,24 @@ class ProgramBuilder:
                 f"{DIRECTION_NAMES[receive[y, x]]} and {DIRECTION_NAMES[rx]}: use another colour"
             )
         receive[where] = rx
-        for d in (tx,) if isinstance(tx, int) else tx:
+        for d in targets:
             transmit[where] |= np.uint8(1 << d)
 
     def _region(self, ys: Index, xs: Index):
         height, width = self.hw.mesh
-        y, x = np.arange(height)[_as_index(ys)], np.arange(width)[_as_index(xs)]
+        try:
+            y, x = np.arange(height)[_as_index(ys)], np.arange(width)[_as_index(xs)]
+        except IndexError:
+            raise WaferError(
+                f"{self.name}: rows {ys}, columns {xs} reach beyond the {height}x{width} mesh"
+            ) from None
         return np.ix_(np.atleast_1d(y), np.atleast_1d(x))
+
+    def _mask(self, where: np.ndarray) -> np.ndarray:
+        mask = np.array(where, bool)
+        if mask.shape != self.hw.mesh:
+            raise WaferError(f"{self.name}: a mask has shape {mask.shape}, not {self.hw.mesh}")
+        return mask
 
     def _check(self, pe: tuple[int, int]) -> None:
         height, width = self.hw.mesh
@@ -341,8 +383,11 @@ def _append_tile(
 ) -> Tile:
     if name in tiles:
         raise WaferError(f"{where}: tile {name!r} exists already")
-    if any(n < 1 for n in shape):
-        raise WaferError(f"{where}: tile {name!r} has shape {tuple(shape)}")
+    whole = isinstance(shape, Sequence) and all(isinstance(n, int | np.integer) for n in shape)
+    if not whole or any(n < 1 for n in shape):
+        raise WaferError(f"{where}: tile {name!r} has shape {shape}: give positive whole numbers")
+    if dtype not in DTYPE_BYTES:
+        raise WaferError(f"{where}: tile {name!r}: dtype {dtype!r} is none of {list(DTYPE_BYTES)}")
     offset = max((t.offset + t.words for t in tiles.values()), default=0)
     tiles[name] = Tile(name=name, offset=offset, shape=tuple(int(n) for n in shape), dtype=dtype)
     return tiles[name]

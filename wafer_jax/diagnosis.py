@@ -7,10 +7,10 @@ import numpy as np
 
 from wafer_jax.events import Event, Forward, Halt, Signal, Wait, receive_color, send_color
 from wafer_jax.faults import REMEDY, Fault
-from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX
+from wafer_jax.hardware import DIRECTION_NAMES, OPPOSITE, RAMP, STEP_YX
 from wafer_jax.mesh_state import FIRST_FAULT_SHIFT, WaferState, snapshot
-from wafer_jax.program import Program, direction_set
-from wafer_jax.routes import sources, unrouted_heads
+from wafer_jax.program import NO_ROUTE, Program, direction_set
+from wafer_jax.routes import neighbour, sources, unrouted_heads
 
 PE = tuple[int, int]
 
@@ -77,11 +77,25 @@ def diagnose(program: Program, state: WaferState) -> Diagnosis:
             records += [
                 FaultRecord(
                     kind=Fault.UNDELIVERED, y=int(y), x=int(x), cycle=snap["now"],
-                    what=f"{leftover[c, y, x]} words of colour {program.colors[c]} were left",
+                    what=_leftover(program, snap, int(c), int(y), int(x)),
                 )
                 for c, y, x in np.argwhere(leftover)
             ]  # fmt: skip
     return Diagnosis(bits, tuple(sorted(records, key=lambda r: r.cycle)), waiting)
+
+
+def _leftover(program: Program, snap: dict, c: int, y: int, x: int) -> str:
+    """How many words were left, and which neighbour does not listen, if that is why."""
+    words = int(snap["router_total"][c, y, x] + snap["input_total"][c, y, x])
+    what = f"{words} word{'s'[: words > 1]} of colour {program.colors[c]} left"
+    for d in range(4):
+        side = int(neighbour(program.rx, d, NO_ROUTE)[c, y, x])
+        if program.tx[c, y, x] >> d & 1 and side not in (NO_ROUTE, OPPOSITE[d]):
+            return (
+                f"{what}: they go {DIRECTION_NAMES[d]}, where the neighbour listens to its "
+                f"{DIRECTION_NAMES[side]}"
+            )
+    return what
 
 
 def _recorded(program: Program, state: WaferState, snap: dict) -> Iterator[FaultRecord]:
@@ -99,7 +113,7 @@ def _recorded(program: Program, state: WaferState, snap: dict) -> Iterator[Fault
                 what = _unrouted(program, color, y, x)
             elif kind in first:
                 thread, event = place >> 16, place & 0xFFFF
-                text = program.role_at(y, x).describe(thread, event)
+                text = " ".join(program.role_at(y, x).describe(thread, event).split())
                 what = f"thread {thread}, event {event}: {text}"
             else:
                 what = "after the first fault of this PE"
@@ -162,7 +176,7 @@ def _wait_of(program: Program, snap: dict, source: np.ndarray, pe: PE) -> _Wait:
         event = events[number]
         if isinstance(event, Halt):
             continue
-        here = f"thread {t}, event {number} ({role.describe(t, number)})"
+        here = f"thread {t}, event {number} ({' '.join(role.describe(t, number).split())})"
         if isinstance(event, Wait):
             owners = [
                 u for u, es in enumerate(role.threads) if Signal(event.semaphore) in es and u != t

@@ -254,6 +254,9 @@ def describe(
 ) -> str:
     """One event as a line of text; ``names`` maps (offset, words) to a tile's name."""
 
+    def count(words: int | Register) -> str:
+        return "1 word" if words == 1 else f"{words} words"
+
     def where(s: Slice | None) -> str:
         if s is None:
             return ""
@@ -262,13 +265,13 @@ def describe(
 
     match event:
         case Send(color=c, slice=s):
-            return f"SEND     {s.words} words of {where(s)} on colour {c}"
+            return f"SEND     {count(s.words)} of {where(s)} on colour {c}"
         case Receive(color=c, slice=s, combine=how):
             into = "to" if how == "copy" else f"{how} to"
-            return f"RECEIVE  {s.words} words from colour {c} {into} {where(s)}"
+            return f"RECEIVE  {count(s.words)} from colour {c} {into} {where(s)}"
         case Forward(color_in=a, color_out=b, words=n, slice=s, combine=how):
             combined = f" {how} {where(s)}" if s else ""
-            return f"FORWARD  {n} words from colour {a}{combined} on colour {b}"
+            return f"FORWARD  {count(n)} from colour {a}{combined} on colour {b}"
         case Compute(kernel=k, inputs=i, outputs=o, cycles=n):
             args = ", ".join(t.name for t in i)
             return f"COMPUTE  {', '.join(t.name for t in o)} = {k.name}({args}), {n} cycles"

@@ -185,7 +185,9 @@ def _coerce(key: str, value: Any, where: str) -> Any:
             return value
         return _number(kind, value)
     except TypeError:
-        raise WaferError(f"{where}: {key} = {value!r} is not of type {kind}") from None
+        wanted = "a whole number" if kind is int else "a number" if kind is float else "text"
+        wanted = "a list of whole numbers" if get_origin(kind) is tuple else wanted
+        raise WaferError(f"{where}: {key} = {value!r} is not {wanted}") from None
 
 
 def _number(kind: type, value: Any) -> Any:
@@ -212,7 +214,7 @@ def hardware(preset: str = "wse2", mesh: tuple[int, int] | None = None) -> Hardw
       WaferError: Unknown preset, or a mesh larger than the device.
     """
     spec = _load_preset(preset)
-    return spec if mesh is None else spec.replace(mesh=tuple(mesh))
+    return spec if mesh is None else spec.replace(mesh=mesh)
 
 
 @cache
@@ -247,10 +249,10 @@ def spec_from_values(
       WaferError: Unknown or missing key, wrong type, value out of range.
     """
     known = {f.name for f in fields(HardwareSpec)} - {"sources"}
-    if missing := known - {"mesh"} - set(values):
-        raise WaferError(f"{where}: missing key {', '.join(sorted(missing))}")
     if unknown := set(values) - known:
         raise WaferError(_unknown_keys(unknown, where))
+    if missing := known - {"mesh"} - set(values):
+        raise WaferError(f"{where}: missing key {', '.join(sorted(missing))}")
     values = {"mesh": values["device_mesh"]} | values
     spec = HardwareSpec(
         **{k: _coerce(k, v, where) for k, v in values.items()},
@@ -264,7 +266,7 @@ def _read_yaml(path: Path, *, may_extend: bool) -> tuple[dict[str, Any], dict[st
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise WaferError(f"cannot read {path}: {str(error).splitlines()[0]}") from None
+        raise WaferError(f"cannot read {path}: {' '.join(str(error).split())[:200]}") from None
     if not isinstance(document, dict):
         raise WaferError(f"{path.name}: expected a mapping of keys to values")
     values: dict[str, Any] = {}

@@ -255,6 +255,8 @@ def pack(program: Program, tiles: Mapping[str, np.ndarray]) -> np.ndarray:
                 raise WaferError(
                     f"{program.name}: tile {name!r} has shape {np.shape(value)}, not {expected}"
                 )
+            if np.iscomplexobj(value):
+                raise WaferError(f"{program.name}: tile {name!r} is complex, not {tile.dtype}")
             block = sram[tile.offset : tile.offset + tile.words]
             np.copyto(block, _to_words(np.asarray(value), tile), where=mask)
     return to_lanes(sram, fill=POISON)

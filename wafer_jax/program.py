@@ -1,6 +1,6 @@
 """Programs for the fabric level: tiles, kernels, event tables, roles and routes.
 
-A `Program` is what the host compiler produces and what `step.run` executes. Its meaning is
+A `Program` is what the host compiler produces and what the executor runs. Its meaning is
 defined by docs/semantics.md. Build one with `ProgramBuilder`.
 
 Axes: C colours in use, Y rows, X columns.
@@ -147,4 +147,6 @@ class Program:
 
 def direction_set(mask: int) -> str:
     """Render a transmit set: ``E+RAMP``."""
-    return "+".join(n for d, n in enumerate(DIRECTION_NAMES) if mask >> d & 1) or "nowhere"
+    return (
+        "+".join(n for d, n in enumerate(DIRECTION_NAMES) if mask >> d & 1) or "nowhere (empty tx)"
+    )

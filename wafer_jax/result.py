@@ -66,6 +66,11 @@ class Result:
         """The final state as arrays over [Y, X]."""
         return snapshot(self.program, self.state)
 
+    @property
+    def stopped(self) -> bool:
+        """Whether ``max_cycles`` ended the run before it could end by itself."""
+        return not bool(self.state.stuck)
+
     @cached_property
     def cycles(self) -> int:
         """Cycles until the last thread halted, or until the stop if some did not."""
@@ -104,7 +109,15 @@ class Result:
         return self.diagnosis.records
 
     def raise_on_fault(self) -> "Result":
-        """Return the result, or raise ``FaultError`` that names PE, event, cycle and remedy."""
+        """Return the result, or raise ``FaultError`` that names PE, event, cycle and remedy.
+
+        A run that was stopped before its end raises, too.
+        """
+        if self.stopped:
+            raise FaultError(
+                f"{self.program.name}: stopped at cycle {self.snapshot['now']}, before its end: "
+                f"give a larger max_cycles"
+            )
         if self.faults:
             lines = [str(f) for f in self.faults[:5]]
             if (more := len(self.faults) - 5) > 0:
@@ -118,7 +131,7 @@ class Result:
         """[5, Y, X] int64: words that left each router in each direction."""
         totals = self.snapshot["router_total"]
         source, held = sources(self.program, totals)
-        sent = self.snapshot["sent"].reshape(len(totals), -1)
+        sent = self.snapshot["sent"].reshape(len(totals), self.program.hw.num_pes)
         fed = np.take_along_axis(sent, np.maximum(source, 0).reshape(sent.shape), 1)
         passed = np.where(source >= 0, fed.reshape(source.shape) - held, 0)
         tx = self.program.tx
@@ -191,10 +204,11 @@ class Result:
 
     def _summary(self) -> str:
         height, width = self.program.hw.mesh
-        faults = f", {len(self.faults)} faults" if self.faults else ""
+        end = f", {len(self.faults)} fault{'s'[: len(self.faults) > 1]}" if self.faults else ""
+        end += ", stopped at max_cycles" if self.stopped else ""
         return (
             f"{self.program.name}: {self.cycles} cycles on {height}x{width} PEs of "
-            f"{self.program.hw.name}, level {self.level}{faults}"
+            f"{self.program.hw.name}, level {self.level}{end}"
         )
 
     def _repr_html_(self) -> str:

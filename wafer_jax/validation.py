@@ -4,12 +4,15 @@
 nothing that the executor takes for granted may be left out.
 """
 
+from typing import get_args
+
 import numpy as np
 
 from wafer_jax.errors import WaferError
 from wafer_jax.events import (
     REGISTERS,
     Branch,
+    Combine,
     Compute,
     Event,
     Forward,
@@ -104,6 +107,8 @@ def _problem(program: Program, role: Role, event: Event, at: int, length: int) -
     data = event_slice(event)
     if data is not None and (problem := _slice_problem(role, data)):
         return problem
+    if getattr(event, "combine", "copy") not in get_args(Combine):
+        return f"combines by {event.combine!r}, which is none of {get_args(Combine)}"  # pyright: ignore[reportAttributeAccessIssue]
     match event:
         case Forward(words=int(words), slice=data):
             if words < 1 or (data is not None and data.words != words):

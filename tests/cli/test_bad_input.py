@@ -27,7 +27,7 @@ def weights():
 
 def test_machines(wafer, command, tiny):
     line = command(tiny)
-    assert "unknown preset 'wse9'; known presets: toy" in wafer(*line, "--preset", "wse9").error
+    assert "unknown preset 'wse9'; known presets: dojo_d1" in wafer(*line, "--preset", "wse9").error
     for mesh in ("24", "0x3", "axb", "-1x2"):
         assert f"--mesh '{mesh}': expected rows x columns" in wafer(*line, f"--mesh={mesh}").error
     assert "larger than the device wse2 (994x750" in wafer(*line, "--mesh", "995x1").error
@@ -39,7 +39,7 @@ def test_machines(wafer, command, tiny):
 def test_over_the_sram_budget(wafer, command, tiny):
     error = wafer(*command(tiny), "--preset", "toy", "--mesh", "2x3").error
     assert error.startswith("a layer's region of 2x3 PEs needs ")
-    assert "toy has 3,584 for data: choose a larger mesh; the smallest square" in error
+    assert "toy has 3,584 for data: choose another mesh: the smallest square" in error
 
 
 def test_damaged_checkpoints(wafer, command, tmp_path, weights):

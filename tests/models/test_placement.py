@@ -107,7 +107,7 @@ def test_a_vocabulary_that_no_region_holds():
 
 
 def test_a_model_too_large_for_any_region():
-    with pytest.raises(WaferError, match="no square region of toy would fit"):
+    with pytest.raises(WaferError, match="no square region of toy is enough"):
         place(LLAMA3_8B, hardware("toy", mesh=(8, 8)))
 
 

@@ -211,8 +211,8 @@ def _advice(config: LlamaConfig, hw: HardwareSpec, dtype: str, context: int, pro
     for side in range(1, min(hw.device_mesh) + 1):
         layout = LayerLayout(config, (side, side))
         if _fits(layer_bytes(layout, dtype, context, prompt), hw):
-            return f"choose a larger mesh; the smallest square that fits is {side}x{side}"
-    return f"no square region of {hw.name} would fit: choose a smaller dtype or model"
+            return f"choose another mesh: the smallest square that fits is {side}x{side}"
+    return f"use a smaller model or a larger machine: no square region of {hw.name} is enough"
 
 
 def _vocab_layout(config: LlamaConfig, hw: HardwareSpec, dtype: str, name: str) -> VocabLayout:
