@@ -127,7 +127,7 @@ class _Author:
         for tree in self.trees:
             out = self._thread(tree.source)
             alone = not tree.feeder and not any(t.feeder is tree for t in self.trees)
-            if alone and self.family.register_kernels:
+            if alone and tree.dtype == "float32" and self.family.register_kernels:
                 tree.announced = self.rng.random() < 0.4
             if tree.feeder:
                 emit = self._forward(tree.feeder.color, tree)
@@ -196,8 +196,8 @@ class _Author:
         dynamic = isinstance(words, Register)
         if self.mishap == "out_of_bounds" and dynamic and self.rng.random() < 0.4:
             end = max(t.offset + t.words for t in self.tiles.values())
-            start, stride = self.rng.choice(((0, -1), (3, -2), (end - 1, 1), (end - 3, 2), (5, 40)))
-            return Slice(start, stride, words, dtype)
+            first = self.rng.choice([t for t in self.tiles.values() if t.dtype == dtype])
+            return Slice(first.offset, self.rng.choice((-end, end, 2**20)), words, dtype)
         poison = self.mishap == "read_poison" and self.rng.random() < 0.3
         fits = [
             name

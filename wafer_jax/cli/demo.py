@@ -2,6 +2,7 @@
 
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -109,7 +110,8 @@ def show(out: Output, checkpoint: "Checkpoint", question: str, found: Findings) 
     hw = g.placement.hw
     out.show(
         f"[bold]{g.name}[/] on an emulated [bold]{hw.name}[/]: {config.num_parameters / 1e6:.1f} M "
-        f"trained weights, {config.num_layers} layers, each on {hw.mesh[0]}x{hw.mesh[1]} PEs.",
+        f"trained weights ({Path(checkpoint.source).name}, dequantised to float32), "
+        f"{config.num_layers} layers, each on {hw.mesh[0]}x{hw.mesh[1]} PEs.",
         "Every number says its level. fabric: every PE and router, cycle by cycle; bulk: the same "
         "tiles as arrays; cost: closed forms.",
     )
@@ -117,7 +119,7 @@ def show(out: Output, checkpoint: "Checkpoint", question: str, found: Findings) 
     out.text(f"  {question}")
     out.text("  " + generation.text_of(checkpoint, g))
     out.show(
-        f"{len(g.prompt_ids)} tokens in, {len(g.ids)} out. Every product, norm and attention was "
+        f"{len(g.prompt_ids)} tokens in, {len(g.ids)} out (the end mark counts). Every product, norm and attention was "
         "made tile by tile, as the PEs would."
     )
     out.section("Distance from a dense implementation (level: bulk)")
@@ -131,8 +133,9 @@ def show(out: Output, checkpoint: "Checkpoint", question: str, found: Findings) 
     generation.show_memory(out, g)
     out.section("Two of these products on the fabric (level: fabric, against bulk and cost)")
     out.show(
-        "Layer 0's output projection, trained weights and random activations, every PE and router "
-        "cycle by cycle:",
+        "Layer 0's output projection, trained weights and random activations (one token as in "
+        f"decode, {FABRIC_TOKENS} as in prefill), every PE and router cycle by cycle. Equal: "
+        "values bit for bit those of the bulk level, cycles those of the closed form.",
         "",
         table(fabric_table(found.fabric)),
     )

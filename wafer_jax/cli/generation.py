@@ -102,12 +102,14 @@ def show_cycles(out: Output, generation: "Generation") -> None:
         f"{len(g.ids)} tokens in {g.cycles:,} cycles, {g.seconds * 1e3:,.1f} ms at "
         f"{hw.clock_hz / 1e9:g} GHz; the first one after {g.first_token_s * 1e3:,.1f} ms.",
         "Layers only: one layer times the number of layers, as WaferLLM counts. "
-        "Everything: embedding, head and hand-offs too.",
+        "Everything: embedding, head and hand-offs too. Decode is that of the last token, which "
+        "sees all others.",
         "",
     )
     names = {
+        "tokens": "tokens_seen",
         "layer_cycles": "one_layer_cycles",
-        "total_cycles": "everything_cycles",
+        "total_cycles": "all_cycles",
         "layers_tokens_per_s": "layers_only_tokens_per_s",
         "tokens_per_s": "everything_tokens_per_s",
     }
@@ -118,6 +120,19 @@ def show_cycles(out: Output, generation: "Generation") -> None:
     ):
         out.section(f"Cycles of every operator, {title} (level: cost)")
         out.show(table(breakdown(costs)))
+    out.show(
+        "",
+        "Cycles are those of one run of the operator: compute in kernels, communication while no "
+        "kernel runs, idle while words travel. Moved is what its PEs send in all. Share is of the "
+        "phase, times counted.",
+    )
+    rows = hw.mesh[0]
+    if g.prefill.tokens < 4 * rows:
+        out.show(
+            f"A prefill of fewer than {4 * rows} tokens costs almost as much as one of that many: "
+            f"MeshGEMM's vectors are as long as the tokens in one of {rows} rows, and short ones "
+            "are mostly set-up."
+        )
 
 
 def show_memory(out: Output, generation: "Generation") -> None:
