@@ -295,7 +295,7 @@ EVERYWHERE = {
 WITH_REGISTERS = {
     "length": 0.9, "empty": 0.5, "branch": 0.9, "branch_taken": 0.9, "setregister": 0.9,
     "addtoregister": 0.9, "cycles": 0.4, "kernel_register": 0.5, "max": 0.5, "min": 0.5,
-    "SRAM_OUT_OF_BOUNDS": 0.02,
+    "SRAM_OUT_OF_BOUNDS": 0.02, "UNROUTED": 0.01,
 }  # fmt: skip
 
 

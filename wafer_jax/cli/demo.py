@@ -119,8 +119,8 @@ def show(out: Output, checkpoint: "Checkpoint", question: str, found: Findings) 
     out.text(f"  {question}")
     out.text("  " + generation.text_of(checkpoint, g))
     out.show(
-        f"{len(g.prompt_ids)} tokens in, {len(g.ids)} out (the end mark counts). Every product, norm and attention was "
-        "made tile by tile, as the PEs would."
+        f"{len(g.prompt_ids)} tokens in, {len(g.ids)} out (the end mark counts). Every product, "
+        "norm and attention was made tile by tile, as the PEs would."
     )
     out.section("Distance from a dense implementation (level: bulk)")
     out.show(
