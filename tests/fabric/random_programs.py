@@ -174,7 +174,13 @@ class _Author:
         return lambda t: self._stream(t, tree.words, one)
 
     def _combine(self) -> Combine:
-        return self.rng.choice(self.family.combines) if self.family.registers else "add"
+        """How to combine; where poison may come in, only by an add.
+
+        Which NaN a maximum is depends on the processor, and with it whether it is poison again.
+        """
+        if not self.family.registers or self.mishap in ("read_poison", "out_of_bounds"):
+            return "add"
+        return self.rng.choice(self.family.combines)
 
     def _stream(self, t: ThreadBuilder, words: int, one: Callable) -> None:
         """Write ``words`` words in pieces of at most 6: single events, loops and nested loops."""
