@@ -134,6 +134,8 @@ def _many_colors(b):
         (lambda b: b.role("r", at=(0, 0)).thread().signal(-1), "no semaphore -1"),
         (lambda b: b.role("r", at=(0, 0)).thread().forward(0, 1), "forward 0 -> 1: say how many"),
         (_unknown_combination, "combines by 'sum'"),
+        (lambda b: b.role("r", at=(0, 0)).thread().set(wj.Register(0), 2**31), "does not fit"),
+        (lambda b: b.role("r", at=(0, 0)).thread().set(wj.Register(32), 1), "no register 32"),
         (_two_senders, "threads 0 and 1 both use the end that sends on colour 0"),
         (_far_send, r"PE \(y=0, x=1\) sends on colour 0, but its router is not connected"),
         (_far_receive, r"PE \(y=0, x=1\) receives from colour 0, but its router"),

@@ -131,6 +131,7 @@ def _set(where, **values):
         (lambda t, a: _set(_first_send(t)["slice"], words={"register": 40}), "no register 40"),
         (lambda t, a: _set(_first_send(t)["slice"], dtype="float64"), "no element type"),
         (lambda t, a: _first_send(t).pop("slice"), "has fields"),
+        (lambda t, a: _set(_first_send(t)["slice"], stride=2**30), "a stride of 1073741824 words"),
         (lambda t, a: t["roles"][0]["threads"][0].clear(), "does not end in Halt"),
         (lambda t, a: _set(t["roles"][1]["tiles"][0], shape=[10**6]), "bytes of SRAM per PE"),
         (lambda t, a: _set(a, role_of=a["role_of"] + 9), "role_of holds numbers outside"),

@@ -332,7 +332,7 @@ class ProgramBuilder:
                 f"{self.hw.colors - 1}"
             )
         targets = [tx] if isinstance(tx, int) else list(tx)
-        for d in (rx, *targets):
+        for d in (*([] if rx == NO_ROUTE else [rx]), *targets):
             if isinstance(d, bool) or not isinstance(d, int) or not N <= d <= RAMP:
                 raise WaferError(
                     f"{self.name}: colour {color}: {d!r} is none of N, E, S, W, RAMP = 0 .. 4"

@@ -306,7 +306,7 @@ def snapshot(program: Program, state: WaferState) -> dict[str, Any]:
 
     Counts of ready words are those of cycle ``now`` after its delay lines advanced.
     """
-    spec, _ = lower(program, values=False)
+    spec, _ = lower(program, values=state.memory is not None, jitter=state.jitter is not None)
     fifo, mesh = spec.fifo, program.hw.mesh
 
     def grid(planes, count: int | None = None, dtype=np.int64) -> np.ndarray:

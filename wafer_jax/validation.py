@@ -11,6 +11,7 @@ import numpy as np
 from wafer_jax.errors import WaferError
 from wafer_jax.events import (
     REGISTERS,
+    AddToRegister,
     Branch,
     Combine,
     Compute,
@@ -19,6 +20,7 @@ from wafer_jax.events import (
     Halt,
     Loop,
     Register,
+    SetRegister,
     Signal,
     Slice,
     Tile,
@@ -31,7 +33,9 @@ from wafer_jax.events import (
 from wafer_jax.hardware import DTYPE_BYTES, RAMP, WORD_BYTES
 from wafer_jax.program import NO_ROUTE, Program, Role
 
+MAX_VALUE = 1 << 31
 MAX_COUNT = 1 << 30
+MAX_STRIDE = 1 << 20
 MAX_LEVELS = 8
 MAX_SEMAPHORES = 16
 MAX_KERNEL_CYCLES = 100_000_000
@@ -109,12 +113,17 @@ def _problem(program: Program, role: Role, event: Event, at: int, length: int) -
         return problem
     if getattr(event, "combine", "copy") not in get_args(Combine):
         return f"combines by {event.combine!r}, which is none of {get_args(Combine)}"  # pyright: ignore[reportAttributeAccessIssue]
+    if isinstance(event, Forward) and event.slice is None and event.combine != "copy":
+        return f"has no slice for its {event.combine}"
     match event:
         case Forward(words=int(words), slice=data):
             if words < 1 or (data is not None and data.words != words):
                 return f"forwards {words} words"
         case Branch(target=target) if not 0 <= target < length:
             return f"branches to event {target} of {length}"
+        case SetRegister(value=v) | AddToRegister(value=v) | Branch(value=v):
+            if not -MAX_VALUE <= v < MAX_VALUE:
+                return f"{v} does not fit a register of 32 bits"
         case Loop(first=first, count=count, level=level):
             if not (0 <= first <= at and 1 <= count <= MAX_COUNT and 0 <= level < MAX_LEVELS):
                 return f"loops from event {first}, {count} times, at level {level}"
@@ -136,6 +145,8 @@ def _slice_problem(role: Role, data: Slice) -> str | None:
         return f"streams elements of unknown type {data.dtype!r}"
     words = 1 if isinstance(data.words, Register) else data.words
     last = data.offset + data.stride * (words - 1)
+    if abs(data.stride) > MAX_STRIDE:
+        return f"a stride of {data.stride} words is over {MAX_STRIDE}"
     if not 1 <= words <= MAX_COUNT or _outside(role, data.offset, 1) or _outside(role, last, 1):
         return (
             f"words {data.offset} .. {last} in steps of {data.stride} lie outside the role's "

@@ -245,7 +245,7 @@ class Oracle:
             case Send() | Receive() | Forward():
                 self._stream(pe, thread, event)
             case Compute():
-                cycles = max(pe.value(event.cycles), 1)
+                cycles = min(max(pe.value(event.cycles), 1), 100_000_000)
                 oracle_memory.compute(self, pe, event, cycles)
             case Signal(semaphore=s):
                 pe.semaphores[s] += 1
