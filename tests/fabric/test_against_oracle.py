@@ -107,7 +107,13 @@ def test_without_values(families, family):
 
 @pytest.mark.parametrize(
     ("families", "seed"),
-    [*((FAMILIES, n) for n in (1002, 1004, 1008)), *((REGISTER_FAMILIES, n) for n in (1000, 1003))],
+    [
+        (FAMILIES, 1002),
+        (FAMILIES, 1008),
+        (REGISTER_FAMILIES, 1003),
+        pytest.param(FAMILIES, 1004, marks=pytest.mark.slow),
+        pytest.param(REGISTER_FAMILIES, 1000, marks=pytest.mark.slow),
+    ],
 )
 def test_steps_that_leave_out_what_a_program_does_not_use(families, seed):
     compare_every_cycle(*random_program(seed, families, lean=True), roomy=False)

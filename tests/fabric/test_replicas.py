@@ -40,7 +40,12 @@ def equal(one, other):
 
 
 @pytest.mark.parametrize(
-    ("families", "seed"), [(FAMILIES, 13), (REGISTER_FAMILIES, 11), (REGISTER_FAMILIES, 19)]
+    ("families", "seed"),
+    [
+        (REGISTER_FAMILIES, 11),
+        pytest.param(FAMILIES, 13, marks=pytest.mark.slow),
+        pytest.param(REGISTER_FAMILIES, 19, marks=pytest.mark.slow),
+    ],
 )
 def test_replicas_of_random_programs(families, seed):
     program, tiles = random_program(seed, families)
