@@ -42,7 +42,7 @@ def measure(kind: str, height: int, width: int, words: int, values: bool, repeat
     assert bool(state.stuck)
     assert not np.asarray(state.fault).any()
     return {
-        "program": program.name if kind == "four streams" else f"{kind} of {words} words",
+        "program": program.name if kind == "four streams" else f"{kind}, {words} words",
         "mesh": [height, width],
         "values": values,
         "cycles": cycles,

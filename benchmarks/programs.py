@@ -14,7 +14,7 @@ def machine(height: int, width: int) -> HardwareSpec:
 
 def four_streams(height: int, width: int, words: int) -> Program:
     """Every edge PE streams across the mesh to the opposite edge: four colours at full rate."""
-    builder = ProgramBuilder(machine(height, width), f"four streams of {words} words")
+    builder = ProgramBuilder(machine(height, width), f"four streams, {words} words")
     outgoing = builder.tile("x", (words,))
     incoming = builder.tile("y", (words,))
     y, x = np.mgrid[0:height, 0:width]

@@ -87,7 +87,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench.json"))
     parser.add_argument("--quick", action="store_true", help="the smallest mesh only")
     arguments = parser.parse_args()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 110)
     cases = FABRIC_CASES[:4] if arguments.quick else FABRIC_CASES
     rows = []
     with console.status("") as status:
