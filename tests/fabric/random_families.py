@@ -22,7 +22,7 @@ class Family:
     trees: int = 2
     words: int = 12
     semaphores: int = 3
-    rows: int = 48
+    rows: int = 80
     rows_alike: bool = False
     jitter: bool = False
     registers: bool = False
