@@ -16,11 +16,11 @@ from wafer_jax.diagnosis import diagnose
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Branch, Event, Halt, Loop, Register, event_words
 from wafer_jax.jitter import Jitter
-from wafer_jax.lowering import StepSpec, lower
-from wafer_jax.mesh_state import initial_state
+from wafer_jax.mesh_state import WaferState, initial_state, lowered
 from wafer_jax.program import Program
 from wafer_jax.result import Result
 from wafer_jax.step import advance
+from wafer_jax.step_spec import StepSpec
 
 MAX_CYCLES = 2_000_000_000
 """Clocks are int32 in the machine."""
@@ -53,6 +53,7 @@ def run(
     values: Literal["full", "none"] = "full",
     max_cycles: int = MAX_CYCLES,
     jitter: Jitter | None = None,
+    watchdog_cycles: int = 0,
     progress: Callable[[int, float], None] | None = None,
 ) -> Result:
     """Execute a program until nothing can happen any more.
@@ -63,6 +64,7 @@ def run(
       values: "none" simulates control and timing only; the timing is the same.
       max_cycles: Stop there even if the program goes on.
       jitter: Start skew and stalls, to show that a program does not rely on relative speed.
+      watchdog_cycles: End the run when a thread was blocked for so many cycles; 0 for never.
       progress: Called about once a second with (cycle, PE-cycles per second).
 
     Returns:
@@ -75,10 +77,18 @@ def run(
         raise WaferError(f"values={values!r}: choose 'full' or 'none'")
     if not 0 < max_cycles <= MAX_CYCLES:
         raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
+    if not 0 <= watchdog_cycles <= MAX_CYCLES:
+        raise WaferError(f"watchdog_cycles={watchdog_cycles} is not in 0 .. {MAX_CYCLES}")
     loaded = _named(program, tiles) if values == "full" else {}
     _refuse_oversize(program, estimate(program, values=values))
-    spec, code = lower(program, values=values == "full", jitter=jitter is not None)
-    state = initial_state(program, loaded, values=values == "full", jitter=jitter)
+    state = initial_state(
+        program,
+        loaded,
+        values=values == "full",
+        jitter=jitter,
+        watchdog_cycles=watchdog_cycles,
+    )
+    spec, code = lowered(program, state)
     until, steps = jnp.int32(max_cycles), jnp.int32(_chunk(spec))
     height, width = program.hw.mesh
     call, compile_s = compiled(
@@ -86,7 +96,7 @@ def run(
         advance, (spec,), code, state, until, steps,
     )  # fmt: skip
     began = time.perf_counter()
-    while not bool(state.stuck) and int(state.now) < max_cycles:
+    while not has_ended(state) and int(state.now) < max_cycles:
         state = call(code, state, until, steps)
         if progress is not None:
             elapsed = time.perf_counter() - began
@@ -100,6 +110,11 @@ def run(
         run_s=seconds,
         compile_s=compile_s,
     )
+
+
+def has_ended(state: WaferState) -> bool:
+    """Whether nothing can happen any more, or the watchdog found a starved thread."""
+    return bool(state.stuck) or (state.starved is not None and bool(state.starved))
 
 
 def _named(program: Program, tiles: Tiles | None) -> dict[str, np.ndarray]:

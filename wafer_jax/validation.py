@@ -128,7 +128,8 @@ def _validate_budget(program: Program, role: Role, mask: np.ndarray) -> None:
         where = "".join(f" (e.g. PE y={y}, x={x})" for y, x in np.argwhere(mask)[:1].tolist())
         raise WaferError(
             f"{program.name}: role {role.name!r}{where} needs {used} bytes of SRAM per PE, "
-            f"{limit} are free; largest tile {largest.name!r} has {largest.words * WORD_BYTES}: use more PEs"
+            f"{limit} are free; largest tile {largest.name!r} has {largest.words * WORD_BYTES}: "
+            f"use more PEs"
         )
 
 

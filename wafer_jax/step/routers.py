@@ -11,9 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from wafer_jax.hardware import OPPOSITE, RAMP
-from wafer_jax.lowering import Code, StepSpec
 from wafer_jax.step import fifo as f
 from wafer_jax.step.reduce import any_lane
+from wafer_jax.step_spec import Code, StepSpec
 
 # XLA fuses unrolled colours and ports exponentially unless the phases are kept apart.
 barrier = lax.optimization_barrier
@@ -26,27 +26,42 @@ class Moves:
     Attributes:
       taken: C arrays [n] uint8, the transmit set that the head leaves through, 0 if it stays.
       arriving: C arrays [n] uint8, 1 where a word arrives over a link.
+      dead_ends: Arrays [n] bool by dynamic colour, a ready head has no way on.
       pointer: [n] int16, the next arbitration pointer, or None.
     """
 
     taken: list[jax.Array]
     arriving: list[jax.Array]
+    dead_ends: dict[int, jax.Array]
     pointer: jax.Array | None
 
 
 def decide(
     spec: StepSpec,
-    code: Code,
+    routes: list[jax.Array],
     router: list[jax.Array],
     inputs: dict[int, jax.Array],
+    controls: dict[int, jax.Array],
     pointer: jax.Array | None,
 ) -> Moves:
-    """Choose the heads that leave, on the snapshot after the delay lines advanced."""
-    accepts = barrier([_accepting_side(spec, code.routes[c], router[c]) for c in _all(spec)])
+    """Choose the heads that leave, on the snapshot after the delay lines advanced.
+
+    Args:
+      spec: Static part.
+      routes: C arrays [n], the current routes.
+      router: C arrays [n], router FIFOs.
+      inputs: Arrays [n] by delivered colour, input queues.
+      controls: Arrays [n] bool by colour, the head is a control wavelet.
+      pointer: [n] int16, arbitration pointer, or None.
+    """
+    accepts = barrier([_accepting_side(spec, routes[c], router[c]) for c in _all(spec)])
     accepts = [_with_guards(spec, a) for a in accepts]
-    wants = [_eligible(spec, code.routes[c], router[c], inputs.get(c), accepts[c], c)
-             for c in _all(spec)]  # fmt: skip
-    wants = barrier(wants)
+    wants = [
+        _eligible(spec, routes[c], router[c], inputs.get(c), controls.get(c), accepts[c], c)
+        for c in _all(spec)
+    ]
+    dead = [_dead_end(spec, routes[c], router[c], accepts[c], c) for c in spec.dynamic]
+    wants, dead = barrier((wants, dead))
     if spec.arbitrates:
         contested = any_lane(spec, _overlap(wants))
         wants, pointer = lax.cond(
@@ -54,13 +69,38 @@ def decide(
         )
         wants, pointer = barrier((wants, pointer))
     guarded = barrier([_with_guards(spec, w) for w in wants])
-    return Moves(wants, [_arriving(spec, guarded[c], c) for c in _all(spec)], pointer)
+    arriving = [_arriving(spec, guarded[c], c) for c in _all(spec)]
+    return Moves(wants, arriving, dict(zip(spec.dynamic, dead, strict=True)), pointer)
 
 
-def unrouted_heads(spec: StepSpec, code: Code, router: list[jax.Array]) -> list[jax.Array]:
-    """Per colour [n] bool: a ready head that has no way on."""
-    assert code.unrouted is not None
-    return [(f.ready(spec.fifo, router[c]) > 0) & code.unrouted[c] for c in _all(spec)]
+def unrouted_heads(
+    spec: StepSpec, code: Code, router: list[jax.Array], moves: Moves
+) -> dict[int, jax.Array]:
+    """By colour [n] bool: a ready head that has no way on."""
+    out = dict(moves.dead_ends)
+    if spec.can_be_unrouted:
+        assert code.unrouted is not None
+        for c in set(_all(spec)) - set(spec.dynamic):
+            out[c] = (f.ready(spec.fifo, router[c]) > 0) & code.unrouted[c]
+    return out
+
+
+def arriving_words(spec: StepSpec, taken: jax.Array, heads: jax.Array, color: int) -> jax.Array:
+    """[n]: what arrives over a link; 0 where nothing does.
+
+    Args:
+      spec: Static part.
+      taken: [n] uint8, see `Moves`.
+      heads: [n], what every head carries.
+      color: Index of the colour.
+    """
+    out = jnp.zeros_like(heads)
+    taken, heads = _with_guards(spec, taken), _with_guards(spec, heads)
+    for d in spec.links[color]:
+        if d != RAMP:
+            here = _shifted(spec, taken, OPPOSITE[d]) >> d & 1 == 1
+            out |= jnp.where(here, _shifted(spec, heads, OPPOSITE[d]), 0)
+    return out
 
 
 def _all(spec: StepSpec) -> range:
@@ -82,12 +122,15 @@ def _shifted(spec: StepSpec, guarded: jax.Array, direction: int) -> jax.Array:
     return lax.slice_in_dim(guarded, start, start + spec.lanes)
 
 
+_FULL = 8
+
+
 def _accepting_side(spec: StepSpec, routes: jax.Array, router: jax.Array) -> jax.Array:
-    """1 + the direction from which the router FIFO accepts a word now, or 0."""
+    """1 + the direction from which the router FIFO accepts words, or 0; plus _FULL if not now."""
     fifo = spec.fifo
     capacity = routes >> 8 & ((1 << fifo.count_bits) - 1)
     side = routes >> 5 & 7
-    return jnp.where(f.total(fifo, router) < capacity, side, 0).astype(jnp.uint8)
+    return jnp.where(f.total(fifo, router) < capacity, side, side | _FULL).astype(jnp.uint8)
 
 
 def _eligible(
@@ -95,6 +138,7 @@ def _eligible(
     routes: jax.Array,
     router: jax.Array,
     inputs: jax.Array | None,
+    control: jax.Array | None,
     accepts: jax.Array,
     color: int,
 ) -> jax.Array:
@@ -105,10 +149,24 @@ def _eligible(
         if d == RAMP:
             assert inputs is not None
             free = f.total(fifo, inputs) < (routes >> (8 + fifo.count_bits))
+            if control is not None:
+                free |= control
         else:
             free = _shifted(spec, accepts, d) == OPPOSITE[d] + 1
         ok &= (routes >> d & 1 == 0) | free
     return jnp.where(ok, routes & 31, 0).astype(jnp.uint8)
+
+
+def _dead_end(
+    spec: StepSpec, routes: jax.Array, router: jax.Array, accepts: jax.Array, color: int
+) -> jax.Array:
+    """[n] bool: a ready head whose transmit set is empty or meets a router that never listens."""
+    deaf = routes & 31 == 0
+    for d in spec.links[color]:
+        if d != RAMP:
+            silent = _shifted(spec, accepts, d) & (_FULL - 1) == 0
+            deaf |= (routes >> d & 1 == 1) & silent
+    return (f.ready(spec.fifo, router) > 0) & deaf
 
 
 def _overlap(wants: list[jax.Array]) -> jax.Array:
