@@ -152,8 +152,8 @@ def _set(where, **values):
         (lambda t, a: _set(a, **{"ring:0": a["ring:0"][..., :1]}), "ring has shape"),
         (lambda t, a: _set(a, other=a["role_of"]), "do not belong"),
         (lambda t, a: _set(t, segments=[]), "do not belong"),
-        (lambda t, a: _set(t, segments=["a", "b"]), "damaged"),
-        (lambda t, a: t["roles"][0].update(queues=[[[], []], [[[3, 0]], []]]), "in a segment"),
+        (lambda t, a: _set(t, segments=["a", "b", "c"]), "damaged"),
+        (lambda t, a: t["roles"][0].update(queues=[[[], []]] * 3), "in a segment"),
     ],
 )
 def test_bad_content_is_refused(saved, tmp_path, change, message):
