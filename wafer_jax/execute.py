@@ -22,6 +22,7 @@ from wafer_jax.result import Result
 from wafer_jax.step import advance
 from wafer_jax.step_spec import StepSpec
 
+MAX_PACKET_WORDS = 4096
 MAX_CYCLES = 2_000_000_000
 """Clocks are int32 in the machine."""
 RATE_PE_CYCLES_PER_S = 30e6
@@ -54,6 +55,7 @@ def run(
     max_cycles: int = MAX_CYCLES,
     jitter: Jitter | None = None,
     watchdog_cycles: int = 0,
+    packet_words: int = 1,
     progress: Callable[[int, float], None] | None = None,
 ) -> Result:
     """Execute a program until nothing can happen any more.
@@ -65,6 +67,8 @@ def run(
       max_cycles: Stop there even if the program goes on.
       jitter: Start skew and stalls, to show that a program does not rely on relative speed.
       watchdog_cycles: End the run when a thread was blocked for so many cycles; 0 for never.
+      packet_words: Words that travel as one, 1 .. 4096; more than 1 is faster and approximate, and
+        only for ``values="none"``.
       progress: Called about once a second with (cycle, PE-cycles per second).
 
     Returns:
@@ -79,6 +83,12 @@ def run(
         raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
     if not 0 <= watchdog_cycles <= MAX_CYCLES:
         raise WaferError(f"watchdog_cycles={watchdog_cycles} is not in 0 .. {MAX_CYCLES}")
+    if not 1 <= packet_words <= MAX_PACKET_WORDS:
+        raise WaferError(f"packet_words={packet_words} is not in 1 .. {MAX_PACKET_WORDS}")
+    if packet_words > 1 and values == "full":
+        raise WaferError(
+            f"packet_words={packet_words} simulates timing alone: run it with values='none'"
+        )
     loaded = _named(program, tiles) if values == "full" else {}
     _refuse_oversize(program, estimate(program, values=values))
     state = initial_state(
@@ -87,6 +97,7 @@ def run(
         values=values == "full",
         jitter=jitter,
         watchdog_cycles=watchdog_cycles,
+        packet_words=packet_words,
     )
     spec, code = lowered(program, state)
     until, steps = jnp.int32(max_cycles), jnp.int32(_chunk(spec))
