@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wafer_jax.blocks import Blocks
 from wafer_jax.errors import WaferError
 from wafer_jax.event_table import (
     COPY,
@@ -117,6 +118,7 @@ class StepSpec:
       combines: Combine codes in use.
       kernels: Kernel bodies in use.
       kernel_threads: Threads that run kernels while other threads may touch their tiles.
+      blocks: How the wafer is cut, if this is the step of one block; `mesh` is the block's then.
     """
 
     mesh: tuple[int, int]
@@ -144,11 +146,12 @@ class StepSpec:
     combines: tuple[int, ...] = ()
     kernels: tuple[KernelKind, ...] = ()
     kernel_threads: tuple[int, ...] = ()
+    blocks: Blocks | None = None
 
     @property
     def row(self) -> int:
         """Lanes of one mesh row, the ghost included."""
-        return self.mesh[1] + 1
+        return self.mesh[1] + 1 if self.blocks is None else self.blocks.row
 
     @property
     def lanes(self) -> int:

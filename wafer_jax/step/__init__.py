@@ -23,6 +23,7 @@ from wafer_jax.mesh_state import FIRST_FAULT_SHIFT, WaferState
 from wafer_jax.program import Program
 from wafer_jax.step import fifo as f
 from wafer_jax.step import kernels, memory, registers, routers, threads
+from wafer_jax.step.halo import earliest
 from wafer_jax.step.issue import Issue, select
 from wafer_jax.step.reduce import or_lanes
 
@@ -232,6 +233,7 @@ def _next_cycle(spec: StepSpec, state: WaferState, active: jax.Array) -> WaferSt
             due = jnp.minimum(due, jnp.where(waits, ready_at, NEVER))
         return jnp.min(due)
 
-    following = lax.cond(active, lambda s: s.now + 1, wake, state)
+    # Whoever wakes up does so after now + 1, so the earliest is right if only some are active.
+    following = earliest(spec, lax.cond(active, lambda s: s.now + 1, wake, state))
     stuck = following == NEVER
     return replace(state, now=jnp.where(stuck, state.now, following), stuck=stuck)

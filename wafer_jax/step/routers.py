@@ -13,6 +13,7 @@ from jax import lax
 from wafer_jax.hardware import OPPOSITE, RAMP
 from wafer_jax.lowering import Code, StepSpec
 from wafer_jax.step import fifo as f
+from wafer_jax.step.halo import with_guards, without_ghosts
 from wafer_jax.step.reduce import any_lane
 
 # XLA fuses unrolled colours and ports exponentially unless the phases are kept apart.
@@ -43,7 +44,7 @@ def decide(
 ) -> Moves:
     """Choose the heads that leave, on the snapshot after the delay lines advanced."""
     accepts = barrier([_accepting_side(spec, code.routes[c], router[c]) for c in _all(spec)])
-    accepts = [_with_guards(spec, a) for a in accepts]
+    accepts = with_guards(spec, accepts, _targets(spec))
     wants = [_eligible(spec, code.routes[c], router[c], inputs.get(c), accepts[c], c)
              for c in _all(spec)]  # fmt: skip
     wants = barrier(wants)
@@ -53,7 +54,7 @@ def decide(
             contested, lambda w, p: _arbitrate(spec, w, p), lambda w, p: (w, p), wants, pointer
         )
         wants, pointer = barrier((wants, pointer))
-    guarded = barrier([_with_guards(spec, w) for w in wants])
+    guarded = barrier(with_guards(spec, wants, _sources(spec)))
     return Moves(wants, [_arriving(spec, guarded[c], c) for c in _all(spec)], pointer)
 
 
@@ -71,9 +72,14 @@ def _offset(spec: StepSpec, direction: int) -> int:
     return (-spec.row, 1, spec.row, -1)[direction]
 
 
-def _with_guards(spec: StepSpec, plane: jax.Array) -> jax.Array:
-    guard = jnp.zeros(spec.row, plane.dtype)
-    return jnp.concatenate([guard, plane, guard])
+def _targets(spec: StepSpec) -> list[tuple[int, ...]]:
+    """Per colour, the directions of the neighbours that it is sent to."""
+    return [tuple(d for d in directions if d != RAMP) for directions in spec.links]
+
+
+def _sources(spec: StepSpec) -> list[tuple[int, ...]]:
+    """Per colour, the directions of the neighbours that it comes from."""
+    return [tuple(OPPOSITE[d] for d in directions) for directions in _targets(spec)]
 
 
 def _shifted(spec: StepSpec, guarded: jax.Array, direction: int) -> jax.Array:
@@ -145,4 +151,4 @@ def _arriving(spec: StepSpec, taken: jax.Array, color: int) -> jax.Array:
     for d in spec.links[color]:
         if d != RAMP:
             out |= _shifted(spec, taken, OPPOSITE[d]) >> d & 1
-    return out
+    return without_ghosts(spec, out)
