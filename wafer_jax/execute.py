@@ -17,7 +17,7 @@ from wafer_jax.errors import WaferError
 from wafer_jax.events import Branch, Event, Halt, Loop, Register, event_words
 from wafer_jax.jitter import Jitter
 from wafer_jax.lowering import StepSpec, lower
-from wafer_jax.mesh_state import initial_state
+from wafer_jax.mesh_state import WaferState, initial_state
 from wafer_jax.program import Program
 from wafer_jax.result import Result
 from wafer_jax.step import advance
@@ -71,14 +71,10 @@ def run(
     Raises:
       WaferError: Missing or misshapen tiles; a run that does not fit the host's memory.
     """
-    if values not in ("full", "none"):
-        raise WaferError(f"values={values!r}: choose 'full' or 'none'")
     if not 0 < max_cycles <= MAX_CYCLES:
         raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
-    loaded = _named(program, tiles) if values == "full" else {}
-    _refuse_oversize(program, estimate(program, values=values))
+    state = start(program, tiles, values=values, jitter=jitter)
     spec, code = lower(program, values=values == "full", jitter=jitter is not None)
-    state = initial_state(program, loaded, values=values == "full", jitter=jitter)
     until, steps = jnp.int32(max_cycles), jnp.int32(_chunk(spec))
     height, width = program.hw.mesh
     call, compile_s = compiled(
@@ -100,6 +96,25 @@ def run(
         run_s=seconds,
         compile_s=compile_s,
     )
+
+
+def start(
+    program: Program,
+    tiles: Tiles | None = None,
+    *,
+    values: Literal["full", "none"] = "full",
+    jitter: Jitter | None = None,
+) -> WaferState:
+    """The state before cycle 0, after the checks of `run`.
+
+    Raises:
+      WaferError: Missing or misshapen tiles; a run that does not fit the host's memory.
+    """
+    if values not in ("full", "none"):
+        raise WaferError(f"values={values!r}: choose 'full' or 'none'")
+    loaded = _named(program, tiles) if values == "full" else {}
+    _refuse_oversize(program, estimate(program, values=values))
+    return initial_state(program, loaded, values=values == "full", jitter=jitter)
 
 
 def _named(program: Program, tiles: Tiles | None) -> dict[str, np.ndarray]:
