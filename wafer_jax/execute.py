@@ -17,13 +17,15 @@ from wafer_jax.errors import WaferError
 from wafer_jax.events import Branch, Event, Halt, Loop, Register, event_words
 from wafer_jax.jitter import Jitter
 from wafer_jax.lowering import StepSpec, lower
-from wafer_jax.mesh_state import initial_state
+from wafer_jax.mesh_state import WaferState, initial_state
 from wafer_jax.program import Program
 from wafer_jax.result import Result
 from wafer_jax.step import advance
 
 MAX_CYCLES = 2_000_000_000
 """Clocks are int32 in the machine."""
+MIN_CHUNK = 16
+"""Steps between two looks at the state at least."""
 RATE_PE_CYCLES_PER_S = 30e6
 STEP_OVERHEAD_S = 20e-6
 """What a step costs on two cores at least, for the estimate of a run's time."""
@@ -71,26 +73,49 @@ def run(
     Raises:
       WaferError: Missing or misshapen tiles; a run that does not fit the host's memory.
     """
-    if values not in ("full", "none"):
-        raise WaferError(f"values={values!r}: choose 'full' or 'none'")
     if not 0 < max_cycles <= MAX_CYCLES:
         raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
-    loaded = _named(program, tiles) if values == "full" else {}
-    _refuse_oversize(program, estimate(program, values=values))
-    spec, code = lower(program, values=values == "full", jitter=jitter is not None)
-    state = initial_state(program, loaded, values=values == "full", jitter=jitter)
-    until, steps = jnp.int32(max_cycles), jnp.int32(_chunk(spec))
+    state = start(program, tiles, values=values, jitter=jitter)
+    return run_from(program, state, max_cycles=max_cycles, progress=progress)
+
+
+def run_from(
+    program: Program,
+    state: WaferState,
+    *,
+    max_cycles: int = MAX_CYCLES,
+    progress: Callable[[int, float], None] | None = None,
+    watch: Callable[[WaferState], None] | None = None,
+) -> Result:
+    """Continue a run from one of its states until nothing can happen any more.
+
+    Args:
+      program: What the state belongs to.
+      state: Donated: do not use it afterwards.
+      max_cycles: Stop there even if the program goes on.
+      progress: Called about once a second with (cycle, PE-cycles per second).
+      watch: Called as often, with the state, which is donated when it returns: copy what is to be
+        kept.
+    """
+    spec, code = lower(program, values=state.memory is not None, jitter=state.jitter is not None)
+    until, steps = jnp.int32(max_cycles), _chunk(spec)
     height, width = program.hw.mesh
     call, compile_s = compiled(
         f"the step for {program.name!r} on {height}x{width} PEs",
-        advance, (spec,), code, state, until, steps,
+        advance, (spec,), code, state, until, jnp.int32(steps),
     )  # fmt: skip
-    began = time.perf_counter()
+    first = int(state.now)
+    began = looked = time.perf_counter()
     while not bool(state.stuck) and int(state.now) < max_cycles:
-        state = call(code, state, until, steps)
+        state = call(code, state, until, jnp.int32(steps))
+        now, last = int(state.now), looked
+        looked = time.perf_counter()
+        steps = _next_chunk(steps, looked - last)
         if progress is not None:
-            elapsed = time.perf_counter() - began
-            progress(int(state.now), program.hw.num_pes * int(state.now) / max(elapsed, 1e-9))
+            progress(now, program.hw.num_pes * (now - first) / max(looked - began, 1e-9))
+        if watch is not None:
+            watch(state)
+            looked = time.perf_counter()
     jax.block_until_ready(state)
     seconds = time.perf_counter() - began
     return Result(
@@ -100,6 +125,25 @@ def run(
         run_s=seconds,
         compile_s=compile_s,
     )
+
+
+def start(
+    program: Program,
+    tiles: Tiles | None = None,
+    *,
+    values: Literal["full", "none"] = "full",
+    jitter: Jitter | None = None,
+) -> WaferState:
+    """The state before cycle 0, after the checks of `run`.
+
+    Raises:
+      WaferError: Missing or misshapen tiles; a run that does not fit the host's memory.
+    """
+    if values not in ("full", "none"):
+        raise WaferError(f"values={values!r}: choose 'full' or 'none'")
+    loaded = _named(program, tiles) if values == "full" else {}
+    _refuse_oversize(program, estimate(program, values=values))
+    return initial_state(program, loaded, values=values == "full", jitter=jitter)
 
 
 def _named(program: Program, tiles: Tiles | None) -> dict[str, np.ndarray]:
@@ -121,9 +165,14 @@ def _named(program: Program, tiles: Tiles | None) -> dict[str, np.ndarray]:
 
 
 def _chunk(spec: StepSpec) -> int:
-    """Steps between two looks at the state: about a second of work."""
+    """Steps before the first look at the state: about a second of work."""
     per_step = spec.lanes / RATE_PE_CYCLES_PER_S + STEP_OVERHEAD_S
-    return max(16, math.ceil(1.0 / per_step))
+    return max(MIN_CHUNK, math.ceil(1.0 / per_step))
+
+
+def _next_chunk(steps: int, seconds: float) -> int:
+    """Steps before the next look, after ``steps`` took so long."""
+    return max(MIN_CHUNK, min(2 * steps, int(steps / max(seconds, 1e-9)), MAX_CYCLES))
 
 
 def estimate(program: Program, *, values: Literal["full", "none"] = "full") -> Estimate:
