@@ -1,12 +1,16 @@
-"""One wafer on several devices: each holds a block of PEs, with the results of a single device."""
+"""Where a run happens: one device, or several that hold a block of PEs each.
+
+The results are the same, bit by bit. docs/devices.md shows the use.
+"""
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -22,12 +26,12 @@ Devices = int | tuple[int, int] | Sequence[jax.Device] | Mesh
 """A count, (rows, columns) of devices, the devices along y, or a mesh with axes y and x."""
 
 EVERYWHERE = PartitionSpec()
-SHARED_FIELDS = frozenset({"now", "stuck", "jitter"})
-"""Fields of the state that every device holds; the others have lanes last."""
-WORD_MAJOR_FIELDS = frozenset({"sram"})
-"""Fields flat over [words, lanes]."""
-CODE_PLANES = frozenset({"routes", "unrouted", "role"})
-"""Fields of the code that have lanes last; every device holds the others."""
+SHARED_FIELDS = frozenset(
+    ("now", "stuck", "jitter", "table", "kernel_kind", "kernel_offsets", "footprint")
+)
+"""Fields of `WaferState` and `Code` that every device holds; the others have lanes last."""
+FLAT_FIELDS = frozenset(("sram",))
+"""Fields of one axis that runs over something else and then, fastest, over lanes."""
 
 Tree = TypeVar("Tree", Code, WaferState)
 
@@ -80,30 +84,29 @@ def cut(spec: StepSpec, mesh: Mesh) -> StepSpec:
 
 def shard_code(spec: StepSpec, mesh: Mesh, code: Code) -> Code:
     """Lay a lowered program out over devices; ``spec`` is that of a block."""
-    return _shard(spec, mesh, code, _code_layout)
+    return _shard(spec, mesh, code)
 
 
 def shard_state(spec: StepSpec, mesh: Mesh, state: WaferState) -> WaferState:
     """Lay a state out over devices; ``spec`` is that of a block."""
-    return _shard(spec, mesh, state, _state_layout)
+    return _shard(spec, mesh, state)
 
 
 def gather_state(spec: StepSpec, state: WaferState) -> WaferState:
     """The inverse of `shard_state`: the state as a single device has it, on every process."""
+    blocks = spec.blocks
+    assert blocks is not None
+    count = math.prod(blocks.devices)
 
     def gather(path, leaf: jax.Array) -> jax.Array:
-        blocks, where = spec.blocks, _state_layout(path)
-        assert blocks is not None
         whole = _whole(leaf)
-        if where == "shared":
-            return jax.numpy.asarray(whole)
-        count = math.prod(blocks.devices)
-        if where == "words":
-            return jax.numpy.asarray(
-                from_blocks(blocks, whole.reshape(count, -1, blocks.lanes)).reshape(-1)
-            )
+        if _name(path) in SHARED_FIELDS:
+            return jnp.asarray(whole)
+        if _name(path) in FLAT_FIELDS:
+            parts = whole.reshape(count, -1, blocks.lanes)
+            return jnp.asarray(from_blocks(blocks, parts).reshape(-1))
         parts = np.moveaxis(whole.reshape(*whole.shape[:-1], count, blocks.lanes), -2, 0)
-        return jax.numpy.asarray(from_blocks(blocks, parts))
+        return jnp.asarray(from_blocks(blocks, parts))
 
     return jax.tree_util.tree_map_with_path(gather, state)
 
@@ -124,18 +127,71 @@ def advance_blocks(
     max_steps: jax.Array,
 ) -> WaferState:
     """`step.advance` on every block at once; the state is donated."""
-    codes, states = _partition(code, _code_layout), _partition(state, _state_layout)
+    states = _partition(state)
     # Loops and conditionals inside a block differ between devices, and hold no communication.
     return jax.shard_map(
         partial(advance, spec),
         mesh=mesh,
-        in_specs=(codes, states, EVERYWHERE, EVERYWHERE),
+        in_specs=(_partition(code), states, EVERYWHERE, EVERYWHERE),
         out_specs=states,
         check_vma=False,
     )(code, state, until, max_steps)
 
 
-def everywhere(mesh: Mesh, value: jax.Array) -> jax.Array:
+@dataclass(frozen=True)
+class Place:
+    """The devices of a run.
+
+    Attributes:
+      advance: Jitted, of (*static, code, state, until, max_steps); the state is donated.
+      static: Its static arguments.
+      code: The lowered program, laid out.
+      state: The state to begin with, laid out.
+      scalar: Puts a scalar where ``advance`` wants it. Processes must agree on it.
+      gather: The state as a single device has it.
+    """
+
+    advance: Callable
+    static: tuple
+    code: Code
+    state: WaferState
+    scalar: Callable[[int], jax.Array]
+    gather: Callable[[WaferState], WaferState]
+
+
+def place(spec: StepSpec, code: Code, state: WaferState, devices: Devices | None) -> Place:
+    """Lay a run out over devices, by default over the one that JAX chooses.
+
+    Raises:
+      WaferError: Devices that do not exist, or more than the wafer can be cut for.
+    """
+    if devices is None:
+        return Place(advance, (spec,), code, state, jnp.int32, lambda state: state)
+    mesh = device_mesh(devices)
+    if mesh.size == 1:
+        put = partial(jax.device_put, device=mesh.devices.flat[0])
+        return Place(
+            advance, (spec,), put(code), put(state), lambda n: put(np.int32(n)), lambda state: state
+        )
+    block = cut(spec, mesh)
+    return Place(
+        advance=advance_blocks,
+        static=(block, mesh),
+        code=shard_code(block, mesh, code),
+        state=shard_state(block, mesh, state),
+        scalar=lambda n: everywhere(mesh, np.int32(n)),
+        gather=partial(gather_state, block),
+    )
+
+
+def agreed(number: int) -> int:
+    """The first process's number, on all of them."""
+    if jax.process_count() == 1:
+        return number
+    return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
+
+
+def everywhere(mesh: Mesh, value: jax.Array | np.generic) -> jax.Array:
     """The same array on every device."""
     host = np.asarray(value)
     return jax.make_array_from_callback(
@@ -147,35 +203,26 @@ def _name(path) -> str:
     return next(key.name for key in reversed(path) if isinstance(key, jax.tree_util.GetAttrKey))
 
 
-def _state_layout(path) -> str:
-    name = _name(path)
-    return "shared" if name in SHARED_FIELDS else "words" if name in WORD_MAJOR_FIELDS else "planes"
-
-
-def _code_layout(path) -> str:
-    return "planes" if _name(path) in CODE_PLANES else "shared"
-
-
-def _partition(tree: Tree, layout: Callable) -> Tree:
+def _partition(tree: Tree) -> Tree:
     """Partition specs: the last axis over all devices, rows of devices first."""
 
     def partition(path, leaf) -> PartitionSpec:
-        if layout(path) == "shared":
+        if _name(path) in SHARED_FIELDS:
             return EVERYWHERE
         return PartitionSpec(*[None] * (leaf.ndim - 1), AXES)
 
     return jax.tree_util.tree_map_with_path(partition, tree)
 
 
-def _shard(spec: StepSpec, mesh: Mesh, tree: Tree, layout: Callable) -> Tree:
+def _shard(spec: StepSpec, mesh: Mesh, tree: Tree) -> Tree:
     blocks = spec.blocks
     assert blocks is not None
 
     def shard(path, leaf: jax.Array, partition: PartitionSpec) -> jax.Array:
-        where, host = layout(path), np.asarray(leaf)
-        if where == "shared":
+        name, host = _name(path), np.asarray(leaf)
+        if name in SHARED_FIELDS:
             return everywhere(mesh, leaf)
-        if where == "words":
+        if name in FLAT_FIELDS:
             lanes = blocks.wafer[0] * (blocks.wafer[1] + 1)
             host = to_blocks(blocks, host.reshape(-1, lanes)).reshape(-1)
         else:
@@ -185,4 +232,4 @@ def _shard(spec: StepSpec, mesh: Mesh, tree: Tree, layout: Callable) -> Tree:
             host.shape, NamedSharding(mesh, partition), lambda index: host[index]
         )
 
-    return jax.tree_util.tree_map_with_path(shard, tree, _partition(tree, layout))
+    return jax.tree_util.tree_map_with_path(shard, tree, _partition(tree))

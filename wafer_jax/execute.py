@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.compilation import compiled
+from wafer_jax.devices import Devices, agreed, place
 from wafer_jax.diagnosis import diagnose
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Branch, Event, Halt, Loop, Register, event_words
@@ -20,7 +20,6 @@ from wafer_jax.lowering import StepSpec, lower
 from wafer_jax.mesh_state import WaferState, initial_state
 from wafer_jax.program import Program
 from wafer_jax.result import Result
-from wafer_jax.step import advance
 
 MAX_CYCLES = 2_000_000_000
 """Clocks are int32 in the machine."""
@@ -55,6 +54,7 @@ def run(
     values: Literal["full", "none"] = "full",
     max_cycles: int = MAX_CYCLES,
     jitter: Jitter | None = None,
+    devices: Devices | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Result:
     """Execute a program until nothing can happen any more.
@@ -65,18 +65,21 @@ def run(
       values: "none" simulates control and timing only; the timing is the same.
       max_cycles: Stop there even if the program goes on.
       jitter: Start skew and stalls, to show that a program does not rely on relative speed.
+      devices: A count, (rows, columns), devices along y, or a mesh with axes y and x: each takes
+        a block of PEs. By default the one that JAX chooses. The results are the same.
       progress: Called about once a second with (cycle, PE-cycles per second).
 
     Returns:
       Values, cycles, faults and utilisation.
 
     Raises:
-      WaferError: Missing or misshapen tiles; a run that does not fit the host's memory.
+      WaferError: Missing or misshapen tiles; a run that does not fit the host's memory; devices
+        that do not exist, or more than the mesh has rows or columns.
     """
     if not 0 < max_cycles <= MAX_CYCLES:
         raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
     state = start(program, tiles, values=values, jitter=jitter)
-    return run_from(program, state, max_cycles=max_cycles, progress=progress)
+    return run_from(program, state, max_cycles=max_cycles, devices=devices, progress=progress)
 
 
 def run_from(
@@ -84,6 +87,7 @@ def run_from(
     state: WaferState,
     *,
     max_cycles: int = MAX_CYCLES,
+    devices: Devices | None = None,
     progress: Callable[[int, float], None] | None = None,
     watch: Callable[[WaferState], None] | None = None,
 ) -> Result:
@@ -93,31 +97,34 @@ def run_from(
       program: What the state belongs to.
       state: Donated: do not use it afterwards.
       max_cycles: Stop there even if the program goes on.
+      devices: See `run`.
       progress: Called about once a second with (cycle, PE-cycles per second).
       watch: Called as often, with the state, which is donated when it returns: copy what is to be
         kept.
     """
     spec, code = lower(program, values=state.memory is not None, jitter=state.jitter is not None)
-    until, steps = jnp.int32(max_cycles), _chunk(spec)
+    at = place(spec, code, state, devices)
+    code, state, until, steps = at.code, at.state, at.scalar(max_cycles), _chunk(spec)
     height, width = program.hw.mesh
     call, compile_s = compiled(
         f"the step for {program.name!r} on {height}x{width} PEs",
-        advance, (spec,), code, state, until, jnp.int32(steps),
+        at.advance, at.static, code, state, until, at.scalar(steps),
     )  # fmt: skip
     first = int(state.now)
     began = looked = time.perf_counter()
     while not bool(state.stuck) and int(state.now) < max_cycles:
-        state = call(code, state, until, jnp.int32(steps))
+        state = call(code, state, until, at.scalar(steps))
         now, last = int(state.now), looked
         looked = time.perf_counter()
-        steps = _next_chunk(steps, looked - last)
+        steps = agreed(_next_chunk(steps, looked - last))
         if progress is not None:
             progress(now, program.hw.num_pes * (now - first) / max(looked - began, 1e-9))
         if watch is not None:
-            watch(state)
+            watch(at.gather(state))
             looked = time.perf_counter()
     jax.block_until_ready(state)
     seconds = time.perf_counter() - began
+    state = at.gather(state)
     return Result(
         program=program,
         state=state,

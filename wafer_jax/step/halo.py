@@ -29,7 +29,10 @@ def with_guards(
     if spec.blocks is None:
         return [_padded(plane, *(jnp.zeros(spec.row, plane.dtype),) * 2) for plane in planes]
     edges = {d: _exchange(spec, planes, reads, d) for d in (N, E, S, W)}
-    return [_surround(spec, p, {d: edges[d].get(k) for d in edges}) for k, p in enumerate(planes)]
+    return [
+        _surround(spec, plane, {d: edge[k] for d, edge in edges.items() if k in edge})
+        for k, plane in enumerate(planes)
+    ]
 
 
 def _padded(plane: jax.Array, north: jax.Array, south: jax.Array) -> jax.Array:
@@ -77,16 +80,15 @@ def _from_bytes(data: jax.Array, dtype) -> jax.Array:
     return lax.bitcast_convert_type(data.reshape(-1, size) if size > 1 else data, dtype)
 
 
-def _surround(spec: StepSpec, plane: jax.Array, edges: dict[int, jax.Array | None]) -> jax.Array:
+def _surround(spec: StepSpec, plane: jax.Array, edges: dict[int, jax.Array]) -> jax.Array:
     """Pad a plane; columns of neighbours go to the two ghosts that lie between block rows."""
     nothing = jnp.zeros(spec.row, plane.dtype)
-    north, south = (nothing if edges[d] is None else edges[d] for d in (N, S))
-    guarded = _padded(plane, north, south)
-    if edges[E] is None and edges[W] is None:
+    guarded = _padded(plane, edges.get(N, nothing), edges.get(S, nothing))
+    if E not in edges and W not in edges:
         return guarded
     rows, columns = spec.mesh
     blank = jnp.zeros(rows, plane.dtype)
-    east, west = (blank if edges[d] is None else edges[d] for d in (E, W))
+    east, west = edges.get(E, blank), edges.get(W, blank)
     # The lane before a row's first is the last ghost of the row above, so west lies a row higher.
     ghosts = jnp.stack([jnp.pad(east, (1, 1)), jnp.pad(west, (0, 2))], axis=1)
     grid = guarded.reshape(rows + 2, spec.row)
