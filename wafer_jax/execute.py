@@ -149,7 +149,7 @@ def start(
     if values not in ("full", "none"):
         raise WaferError(f"values={values!r}: choose 'full' or 'none'")
     loaded = _named(program, tiles) if values == "full" else {}
-    _refuse_oversize(program, estimate(program, values=values))
+    refuse_oversize(program, values)
     return initial_state(program, loaded, values=values == "full", jitter=jitter)
 
 
@@ -218,8 +218,9 @@ def _event_cycles(event: Event) -> int:
     return max(n for n in (1, *known) if not isinstance(n, Register))
 
 
-def _refuse_oversize(program: Program, expected: Estimate) -> None:
-    free = _free_host_bytes()
+def refuse_oversize(program: Program, values: Literal["full", "none"]) -> None:
+    """Raise ``WaferError`` if a run needs more memory than is free, or too many cycles."""
+    expected, free = estimate(program, values=values), _free_host_bytes()
     if expected.host_bytes > free:
         raise WaferError(
             f"{program.name}: needs about {expected.host_bytes / 2**30:.1f} GiB of host memory, "
