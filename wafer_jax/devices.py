@@ -173,6 +173,8 @@ def place(spec: StepSpec, code: Code, state: WaferState, devices: Devices | None
         return Place(
             advance, (spec,), put(code), put(state), lambda n: put(np.int32(n)), lambda state: state
         )
+    if spec.values:
+        raise WaferError("on several devices only timing can be run so far: give values='none'")
     block = cut(spec, mesh)
     return Place(
         advance=advance_blocks,
