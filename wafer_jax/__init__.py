@@ -20,11 +20,12 @@ from wafer_jax.execute import Estimate, estimate, run
 from wafer_jax.faults import Fault, FaultError
 from wafer_jax.hardware import RAMP, E, HardwareSpec, N, S, W, hardware, load_spec, preset_names
 from wafer_jax.jitter import Jitter, replicate
-from wafer_jax.mesh_state import WaferState, initial_state, snapshot
+from wafer_jax.mesh_state import WaferState, initial_state
 from wafer_jax.plmr import PLMR, plmr
 from wafer_jax.program import Program
 from wafer_jax.program_file import load_program, save_program
 from wafer_jax.result import Result
+from wafer_jax.snapshot import snapshot
 from wafer_jax.views import queues, threads
 
 if TYPE_CHECKING:

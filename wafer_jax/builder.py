@@ -19,6 +19,7 @@ from wafer_jax.events import (
     AddToRegister,
     Branch,
     Combine,
+    Command,
     Compute,
     Event,
     Forward,
@@ -26,9 +27,11 @@ from wafer_jax.events import (
     Kernel,
     Loop,
     Receive,
+    Reconfigure,
     Register,
     Relation,
     Send,
+    SendControl,
     SetRegister,
     Signal,
     Slice,
@@ -37,24 +40,12 @@ from wafer_jax.events import (
     receive_color,
     send_color,
 )
-from wafer_jax.hardware import (
-    DIRECTION_NAMES,
-    DTYPE_BYTES,
-    OPPOSITE,
-    RAMP,
-    STEP_YX,
-    E,
-    HardwareSpec,
-    N,
-    S,
-    W,
-)
-from wafer_jax.program import NO_ROUTE, Program, Role
+from wafer_jax.hardware import DTYPE_BYTES, RAMP, HardwareSpec
+from wafer_jax.program import Program, Queues, Role, Segment
+from wafer_jax.segment_builder import Index, Route, SegmentBuilder, as_mask, region
 from wafer_jax.validation import validate
 
 _OPPOSITE_RELATION: dict[Relation, Relation] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
-
-Index = int | slice | Sequence[int] | np.ndarray
 
 
 class ThreadBuilder:
@@ -71,6 +62,10 @@ class ThreadBuilder:
     def send(self, color: int, data: Tile | Slice) -> "ThreadBuilder":
         """Send a tile or slice on a colour."""
         return self._add(Send(color, _slice(data)))
+
+    def control(self, color: int, command: Command) -> "ThreadBuilder":
+        """Send a control wavelet: "none", "advance", "reset" or "tear down"."""
+        return self._add(SendControl(color, command))
 
     def receive(self, color: int, into: Tile | Slice, combine: Combine = "copy") -> "ThreadBuilder":
         """Receive words from a colour into a tile or slice, or add them to it."""
@@ -131,6 +126,13 @@ class ThreadBuilder:
         """Add a constant to a register."""
         return self._add(AddToRegister(register.index, value))
 
+    def reconfigure(self, segment: SegmentBuilder | int | Register) -> "ThreadBuilder":
+        """Go to a segment, given as what `ProgramBuilder.segment` returned, by number (0 is the
+        first), or in a register.
+        """
+        number = segment.number if isinstance(segment, SegmentBuilder) else segment
+        return self._add(Reconfigure(number))
+
     @contextmanager
     def when(self, register: Register, relation: Relation, value: int) -> Iterator[None]:
         """Run the events of the ``with`` block only if the relation holds."""
@@ -166,7 +168,7 @@ class RoleBuilder:
         self.mask = mask
         self.tiles = dict(tiles)
         self.threads: list[ThreadBuilder] = []
-        self._queues: dict[tuple[str, int], int] = {}
+        self._queues: dict[tuple[str, int, int], int] = {}
 
     def thread(self, index: int = 0) -> ThreadBuilder:
         """Thread ``index`` of the role, made on first use."""
@@ -179,17 +181,27 @@ class RoleBuilder:
         return _append_tile(self.tiles, name, shape, dtype, f"role {self.name!r}")
 
     def bind(
-        self, color: int, *, input_queue: int | None = None, output_queue: int | None = None
+        self,
+        color: int,
+        *,
+        input_queue: int | None = None,
+        output_queue: int | None = None,
+        segment: SegmentBuilder | None = None,
     ) -> None:
-        """Bind a colour to a chosen queue; unbound colours take the next free one."""
-        if input_queue is not None:
-            self._queues["in", color] = input_queue
-        if output_queue is not None:
-            self._queues["out", color] = output_queue
+        """Bind a colour to a chosen queue, in the first segment if none is named.
 
-    def bound(self, end: str, colors: Sequence[int]) -> dict[int, int]:
+        Unbound colours take the next free queue.
+        """
+        number = 0 if segment is None else segment.number
+        if input_queue is not None:
+            self._queues["in", color, number] = input_queue
+        if output_queue is not None:
+            self._queues["out", color, number] = output_queue
+
+    def bound(self, end: str, colors: Sequence[int], segment: int) -> dict[int, int]:
         """Queue of each colour, chosen ones first, then the lowest free numbers in order."""
-        chosen = {c: self._queues[end, c] for c in colors if (end, c) in self._queues}
+        asked = {c: self._queues.get((end, c, segment)) for c in colors}
+        chosen = {c: q for c, q in asked.items() if q is not None}
         free = (q for q in range(len(colors) + len(chosen)) if q not in chosen.values())
         return {c: chosen[c] if c in chosen else next(free) for c in colors}
 
@@ -206,13 +218,14 @@ class ProgramBuilder:
         height, width = self.hw.mesh
         return (
             f"ProgramBuilder({self.name!r}, {height}x{width} PEs of {self.hw.name}, "
-            f"colours {sorted(self._routes)}, roles {[role.name for role in self._roles]})"
+            f"segments {[segment.name for segment in self._segments]}, "
+            f"roles {[role.name for role in self._roles]})"
         )
 
     def __init__(self, hw: HardwareSpec, name: str = "program") -> None:
         self.hw = hw
         self.name = name
-        self._routes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._segments = [SegmentBuilder(hw, "first", 0, name)]
         self._tiles: dict[str, Tile] = {}
         self._roles: list[RoleBuilder] = []
 
@@ -237,9 +250,9 @@ class ProgramBuilder:
         """
         if any(role.name == name for role in self._roles):
             raise WaferError(f"{self.name}: role {name!r} exists already")
-        mask = np.zeros(self.hw.mesh, bool) if where is None else self._mask(where)
+        mask = np.zeros(self.hw.mesh, bool) if where is None else as_mask(self.hw, self.name, where)
         if at is not None:
-            mask[self._region(*at)] = True
+            mask[region(self.hw, self.name, *at)] = True
         # A computed mask may well be empty, on a line without middle PEs, say.
         if where is None and not mask.any():
             raise WaferError(f"{self.name}: role {name!r} has no PEs: give at=(ys, xs) or where")
@@ -247,31 +260,34 @@ class ProgramBuilder:
         self._roles.append(builder)
         return builder
 
-    def route(self, color: int, ys: Index, xs: Index, rx: int, tx: int | Sequence[int]) -> None:
-        """Set the route of a colour on a region: receive from ``rx``, transmit to ``tx``.
+    def segment(self, name: str) -> SegmentBuilder:
+        """A further segment, to be painted and installed with `ThreadBuilder.reconfigure`.
 
         Raises:
-          WaferError: A colour that the machine lacks, or a PE that already receives elsewhere.
+          WaferError: A name that is taken.
         """
-        self._paint(color, self._region(ys, xs), rx, tx)
+        if any(segment.name == name for segment in self._segments):
+            raise WaferError(f"{self.name}: segment {name!r} exists already")
+        self._segments.append(SegmentBuilder(self.hw, name, len(self._segments), self.name))
+        return self._segments[-1]
+
+    def route(self, color: int, ys: Index, xs: Index, rx: int, tx: int | Sequence[int]) -> None:
+        """`SegmentBuilder.route` in the first segment."""
+        self._segments[0].route(color, ys, xs, rx, tx)
 
     def route_where(self, color: int, mask: np.ndarray, rx: int, tx: int | Sequence[int]) -> None:
-        """Like `route`, for the PEs of a [Y, X] mask."""
-        self._paint(color, self._mask(mask), rx, tx)
+        """`SegmentBuilder.route_where` in the first segment."""
+        self._segments[0].route_where(color, mask, rx, tx)
 
     def path(self, color: int, start: tuple[int, int], end: tuple[int, int]) -> None:
-        """Route a colour from PE ``start`` (y, x) to PE ``end``, first along x, then along y.
+        """`SegmentBuilder.path` in the first segment."""
+        self._segments[0].path(color, start, end)
 
-        Painted over an existing path with the same start, it makes a multicast tree.
-        """
-        self._check(start)
-        self._check(end)
-        (y, x), rx = start, RAMP
-        while (y, x) != end:
-            step = (E if end[1] > x else W) if x != end[1] else (S if end[0] > y else N)
-            self.route(color, y, x, rx, step)
-            y, x, rx = y + STEP_YX[step][0], x + STEP_YX[step][1], OPPOSITE[step]
-        self.route(color, y, x, rx, RAMP)
+    def switch(
+        self, color: int, ys: Index, xs: Index, *positions: Route, ring: bool = False
+    ) -> None:
+        """`SegmentBuilder.switch` in the first segment."""
+        self._segments[0].switch(color, ys, xs, *positions, ring=ring)
 
     def build(self, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> Program:
         """Freeze into a validated program whose ``inputs`` are loaded and ``outputs`` read.
@@ -279,16 +295,15 @@ class ProgramBuilder:
         Raises:
           WaferError: Anything that docs/semantics.md refuses before a run.
         """
-        colors = tuple(sorted(self._routes))
-        empty = np.zeros((0, *self.hw.mesh))
-        rx = np.stack([self._routes[c][0] for c in colors]) if colors else empty.astype(np.int8)
-        tx = np.stack([self._routes[c][1] for c in colors]) if colors else empty.astype(np.uint8)
+        colors = tuple(sorted({c for segment in self._segments for c in segment.colors}))
+        first = self._segments[0].freeze(colors, None)
+        segments = (first, *(s.freeze(colors, first) for s in self._segments[1:]))
         role_of = np.zeros(self.hw.mesh, np.int32)
         for i, role in enumerate(self._roles, start=1):
             role_of[role.mask] = i
         roles = [Role(name="idle", threads=((Halt(),),), tiles=MappingProxyType(self._tiles))]
         roles += [
-            self._freeze(role, colors, tx, role_of == i)
+            self._freeze(role, segments, colors, role_of == i)
             for i, role in enumerate(self._roles, start=1)
         ]
         used, role_of = np.unique(role_of, return_inverse=True)
@@ -296,8 +311,7 @@ class ProgramBuilder:
             name=self.name,
             hw=self.hw,
             colors=colors,
-            rx=rx,
-            tx=tx,
+            segments=segments,
             role_of=role_of.reshape(self.hw.mesh).astype(np.int32),
             roles=tuple(roles[i] for i in used),
             inputs=tuple(inputs),
@@ -310,72 +324,50 @@ class ProgramBuilder:
         return program
 
     def _freeze(
-        self, role: RoleBuilder, colors: tuple[int, ...], tx: np.ndarray, mask: np.ndarray
+        self,
+        role: RoleBuilder,
+        segments: Sequence[Segment],
+        colors: tuple[int, ...],
+        mask: np.ndarray,
     ) -> Role:
         threads = tuple((*t.events, Halt()) for t in role.threads) or ((Halt(),),)
-        events = [e for t in threads for e in t]
-        sent = _in_order(send_color(e) for e in events)
-        received = _in_order(receive_color(e) for e in events)
-        delivered = [c for i, c in enumerate(colors) if (tx[i][mask] >> RAMP & 1).any()]
         return Role(
             name=role.name,
             threads=threads,
             tiles=MappingProxyType(role.tiles),
-            output_queues=MappingProxyType(role.bound("out", sent)),
-            input_queues=MappingProxyType(role.bound("in", _in_order([*received, *delivered]))),
+            queues=tuple(
+                _bind(role, number, segment, colors, mask, only_wired=len(segments) > 1)
+                for number, segment in enumerate(segments)
+            ),
         )
 
-    def _paint(self, color: int, where, rx: int, tx: int | Sequence[int]) -> None:
-        if not 0 <= color < self.hw.colors:
-            raise WaferError(
-                f"{self.name}: colour {color} does not exist, {self.hw.name} has 0 .. "
-                f"{self.hw.colors - 1}"
-            )
-        targets = [tx] if isinstance(tx, int) else list(tx)
-        for d in (*([] if rx == NO_ROUTE else [rx]), *targets):
-            if isinstance(d, bool) or not isinstance(d, int) or not N <= d <= RAMP:
-                raise WaferError(
-                    f"{self.name}: colour {color}: {d!r} is none of N, E, S, W, RAMP = 0 .. 4"
-                )
-        if color not in self._routes:
-            self._routes[color] = (
-                np.full(self.hw.mesh, NO_ROUTE, np.int8),
-                np.zeros(self.hw.mesh, np.uint8),
-            )
-        receive, transmit = self._routes[color]
-        clash = (receive[where] != NO_ROUTE) & (receive[where] != rx)
-        if clash.any():
-            y, x = _first(where, clash, self.hw.mesh)
-            raise WaferError(
-                f"{self.name}: PE (y={y}, x={x}) would receive colour {color} from "
-                f"{DIRECTION_NAMES[receive[y, x]]} and {DIRECTION_NAMES[rx]}: use another colour"
-            )
-        receive[where] = rx
-        for d in targets:
-            transmit[where] |= np.uint8(1 << d)
 
-    def _region(self, ys: Index, xs: Index):
-        height, width = self.hw.mesh
-        try:
-            y, x = np.arange(height)[_as_index(ys)], np.arange(width)[_as_index(xs)]
-        except IndexError:
-            raise WaferError(
-                f"{self.name}: rows {ys}, columns {xs} reach beyond the {height}x{width} mesh"
-            ) from None
-        return np.ix_(np.atleast_1d(y), np.atleast_1d(x))
+def _bind(
+    role: RoleBuilder,
+    number: int,
+    segment: Segment,
+    colors: tuple[int, ...],
+    mask: np.ndarray,
+    *,
+    only_wired: bool,
+) -> Queues:
+    """Queues of a role in a segment: of the colours that it sends and that are delivered to it.
 
-    def _mask(self, where: np.ndarray) -> np.ndarray:
-        mask = np.array(where, bool)
-        if mask.shape != self.hw.mesh:
-            raise WaferError(f"{self.name}: a mask has shape {mask.shape}, not {self.hw.mesh}")
-        return mask
-
-    def _check(self, pe: tuple[int, int]) -> None:
-        height, width = self.hw.mesh
-        if not (0 <= pe[0] < height and 0 <= pe[1] < width):
-            raise WaferError(
-                f"{self.name}: PE (y={pe[0]}, x={pe[1]}) is not on the {height}x{width} mesh"
-            )
+    With several segments a colour needs a queue only in those that connect it to the RAMP.
+    """
+    events = [e for t in role.threads for e in t.events]
+    sent = _in_order(send_color(e) for e in events)
+    received = _in_order(receive_color(e) for e in events)
+    from_ramp = (segment.rx == RAMP)[..., mask].any(axis=(0, 2))
+    to_ramp = (segment.tx >> RAMP & 1 == 1)[..., mask].any(axis=(0, 2))
+    if only_wired:
+        sent = [c for c in sent if c in colors and from_ramp[colors.index(c)]]
+        received = [c for c in received if c in colors and to_ramp[colors.index(c)]]
+    delivered = [c for i, c in enumerate(colors) if to_ramp[i]]
+    return Queues(
+        output=MappingProxyType(role.bound("out", sent, number)),
+        input=MappingProxyType(role.bound("in", _in_order([*received, *delivered]), number)),
+    )
 
 
 def _append_tile(
@@ -397,15 +389,5 @@ def _slice(data: Tile | Slice) -> Slice:
     return data.slice() if isinstance(data, Tile) else data
 
 
-def _as_index(index: Index):
-    return index if isinstance(index, int | slice) else np.asarray(index, dtype=np.int64)
-
-
 def _in_order(colors) -> list[int]:
     return list(dict.fromkeys(c for c in colors if c is not None))
-
-
-def _first(where, clash: np.ndarray, mesh: tuple[int, int]) -> tuple[int, int]:
-    marked = np.zeros(mesh, bool)
-    marked[where] = clash
-    return tuple(int(v) for v in np.argwhere(marked)[0])  # pyright: ignore[reportReturnType]

@@ -17,20 +17,20 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from wafer_jax.blocks import Blocks, from_blocks, to_blocks
 from wafer_jax.errors import WaferError
-from wafer_jax.lowering import Code, StepSpec
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import advance
 from wafer_jax.step.halo import AXES
+from wafer_jax.step_spec import Code, StepSpec
 
 Devices = int | tuple[int, int] | Sequence[jax.Device] | Mesh
 """A count, (rows, columns) of devices, the devices along y, or a mesh with axes y and x."""
 
 EVERYWHERE = PartitionSpec()
 SHARED_FIELDS = frozenset(
-    ("now", "stuck", "jitter", "table", "kernel_kind", "kernel_offsets", "footprint")
+    "now stuck watchdog starved jitter table kernel_kind kernel_offsets footprint".split()
 )
 """Fields of `WaferState` and `Code` that every device holds; the others have lanes last."""
-FLAT_FIELDS = frozenset(("sram",))
+FLAT_FIELDS = frozenset(("sram", "route_table", "switches", "route_classes"))
 """Fields of one axis that runs over something else and then, fastest, over lanes."""
 
 Tree = TypeVar("Tree", Code, WaferState)
@@ -173,8 +173,10 @@ def place(spec: StepSpec, code: Code, state: WaferState, devices: Devices | None
         return Place(
             advance, (spec,), put(code), put(state), lambda n: put(np.int32(n)), lambda state: state
         )
-    if spec.values:
-        raise WaferError("on several devices only timing can be run so far: give values='none'")
+    if spec.values and len(spec.carried) < spec.colors:
+        raise WaferError(
+            "the state keeps payloads where one device finds them: start it for several devices"
+        )
     block = cut(spec, mesh)
     return Place(
         advance=advance_blocks,
@@ -184,6 +186,11 @@ def place(spec: StepSpec, code: Code, state: WaferState, devices: Devices | None
         scalar=lambda n: everywhere(mesh, np.int32(n)),
         gather=partial(gather_state, block),
     )
+
+
+def are_several(devices: Devices | None) -> bool:
+    """Whether a run there is cut into blocks, so that payloads have to travel."""
+    return devices is not None and device_mesh(devices).size > 1
 
 
 def agreed(number: int) -> int:

@@ -8,9 +8,10 @@ import numpy as np
 from wafer_jax.events import Event, Forward, Halt, Signal, Wait, receive_color, send_color
 from wafer_jax.faults import REMEDY, Fault
 from wafer_jax.hardware import DIRECTION_NAMES, OPPOSITE, RAMP, STEP_YX
-from wafer_jax.mesh_state import FIRST_FAULT_SHIFT, WaferState, snapshot
+from wafer_jax.mesh_state import FIRST_FAULT_SHIFT, WaferState
 from wafer_jax.program import NO_ROUTE, Program, direction_set
 from wafer_jax.routes import neighbour, sources, unrouted_heads
+from wafer_jax.snapshot import snapshot
 
 PE = tuple[int, int]
 
@@ -48,7 +49,7 @@ class Diagnosis:
     Attributes:
       bits: [Y, X] int64, fault bits, `undelivered` and `deadlock` included.
       records: The faults, in the order of their cycles.
-      waiting: The chain of waiting PEs in words, empty unless there is a deadlock.
+      waiting: The chain of waiting PEs in words, if there is a deadlock or a starved thread.
     """
 
     bits: np.ndarray
@@ -62,11 +63,14 @@ def diagnose(program: Program, state: WaferState) -> Diagnosis:
     bits = np.array(snap["faults"])
     records = list(_recorded(program, state, snap))
     waiting: tuple[str, ...] = ()
+    alive = ~snap["halted"].all(axis=0)
+    if state.starved is not None and bool(state.starved):
+        starved = bits & Fault.STARVED != 0
+        _, waiting = _waiting_chain(program, snap, alive, starved)
     if bool(state.stuck):
-        alive = ~snap["halted"].all(axis=0)
         if alive.any():
             bits[alive] |= Fault.DEADLOCK
-            chain, waiting = _waiting_chain(program, snap, alive)
+            chain, waiting = _waiting_chain(program, snap, alive, alive)
             records += [
                 FaultRecord(kind=Fault.DEADLOCK, y=y, x=x, cycle=snap["now"], what=what)
                 for (y, x), what in chain
@@ -89,8 +93,8 @@ def _leftover(program: Program, snap: dict, c: int, y: int, x: int) -> str:
     words = int(snap["router_total"][c, y, x] + snap["input_total"][c, y, x])
     what = f"{words} word{'s'[: words > 1]} of colour {program.colors[c]} left"
     for d in range(4):
-        side = int(neighbour(program.rx, d, NO_ROUTE)[c, y, x])
-        if program.tx[c, y, x] >> d & 1 and side not in (NO_ROUTE, OPPOSITE[d]):
+        side = int(neighbour(snap["rx"], d, NO_ROUTE)[c, y, x])
+        if snap["tx"][c, y, x] >> d & 1 and side not in (NO_ROUTE, OPPOSITE[d]):
             return (
                 f"{what}: they go {DIRECTION_NAMES[d]}, where the neighbour listens to its "
                 f"{DIRECTION_NAMES[side]}"
@@ -102,15 +106,20 @@ def _recorded(program: Program, state: WaferState, snap: dict) -> Iterator[Fault
     """Faults that the executor found. Only the first of a PE has its place in the state."""
     width = program.hw.mesh[1]
     where = np.asarray(state.fault_where).reshape(-1, width + 1)
-    dead_ends = unrouted_heads(program) & (snap["router_ready"] > 0)
+    dead_ends = unrouted_heads(snap["rx"], snap["tx"]) & (snap["router_ready"] > 0)
     for y, x in np.argwhere(snap["faults"]).tolist():
         first = Fault(int(where[y, x]) >> FIRST_FAULT_SHIFT)
         place = int(where[y, x]) & ((1 << FIRST_FAULT_SHIFT) - 1)
         for kind in Fault(int(snap["faults"][y, x])):
             if kind is Fault.UNROUTED:
-                # Such a head never leaves, so the final state still holds it.
+                # With fixed routes such a head never leaves, so the final state still holds it.
                 color = place if kind in first else int(np.argmax(dead_ends[:, y, x]))
-                what = _unrouted(program, color, y, x)
+                what = _unrouted(program, snap, color, y, x)
+            elif kind is Fault.MIXED_SEGMENT and kind in first:
+                what = (
+                    f"a word of colour {program.colors[place]} that was sent under another segment "
+                    f"left when the PE had gone on to other routes"
+                )
             elif kind in first:
                 thread, event = place >> 16, place & 0xFFFF
                 text = " ".join(program.role_at(y, x).describe(thread, event).split())
@@ -121,8 +130,8 @@ def _recorded(program: Program, state: WaferState, snap: dict) -> Iterator[Fault
             yield FaultRecord(kind=kind, y=y, x=x, cycle=cycle, what=what)
 
 
-def _unrouted(program: Program, color: int, y: int, x: int) -> str:
-    ways = direction_set(int(program.tx[color, y, x]))
+def _unrouted(program: Program, snap: dict, color: int, y: int, x: int) -> str:
+    ways = direction_set(int(snap["tx"][color, y, x]))
     return f"a word of colour {program.colors[color]} goes {ways}, where nobody takes it"
 
 
@@ -135,18 +144,24 @@ class _Wait:
 
 
 def _waiting_chain(
-    program: Program, snap: dict, alive: np.ndarray
+    program: Program, snap: dict, alive: np.ndarray, starts: np.ndarray
 ) -> tuple[list[tuple[PE, str]], tuple[str, ...]]:
-    """Follow the waits from each live PE until they close a cycle or end.
+    """Follow the waits from each PE of ``starts`` until they close a cycle or end.
+
+    Args:
+      program: What ran.
+      snap: The state.
+      alive: [Y, X] bool, PEs with a thread that has not halted.
+      starts: [Y, X] bool, some of them.
 
     Returns:
       The PEs of the cycle (or of the chain that ends at a word nobody sends) with what each
       waits for; and the same as lines of text.
     """
-    source, _ = sources(program, np.zeros(program.rx.shape, np.int64))
+    source, _ = sources(snap["rx"], snap["tx"], np.zeros(program.rx.shape, np.int64))
     best: list[tuple[PE, _Wait]] = []
     seen: set[PE] = set()
-    for y, x in np.argwhere(alive):
+    for y, x in np.argwhere(starts):
         chain, at = [], (int(y), int(x))
         while at not in seen:
             seen.add(at)
@@ -244,13 +259,13 @@ def _blocked_upstream(program: Program, snap: dict, c: int, pe: PE) -> PE | None
         y, x = pe
         if snap["router_ready"][c, y, x] > 0:
             return _blocked_downstream(program, snap, c, pe)
-        d = int(program.rx[c, y, x])
+        d = int(snap["rx"][c, y, x])
         if d < 0 or d == RAMP:
             return None
         pe = (y + STEP_YX[d][0], x + STEP_YX[d][1])
         if not (0 <= pe[0] < program.hw.mesh[0] and 0 <= pe[1] < program.hw.mesh[1]):
             return None
-        if not program.tx[c, pe[0], pe[1]] >> OPPOSITE[d] & 1:
+        if not snap["tx"][c, pe[0], pe[1]] >> OPPOSITE[d] & 1:
             return None
     return None
 
@@ -263,12 +278,12 @@ def _blocked_downstream(program: Program, snap: dict, c: int, pe: PE) -> PE | No
         if pe in seen:
             continue
         seen.add(pe)
-        tx = int(program.tx[c, y, x])
+        tx = int(snap["tx"][c, y, x])
         if tx >> RAMP & 1 and snap["input_total"][c, y, x] > 0:
             return pe
         for d in range(4):
             ny, nx = y + STEP_YX[d][0], x + STEP_YX[d][1]
             on_mesh = 0 <= ny < program.hw.mesh[0] and 0 <= nx < program.hw.mesh[1]
-            if tx >> d & 1 and on_mesh and program.rx[c, ny, nx] == OPPOSITE[d]:
+            if tx >> d & 1 and on_mesh and snap["rx"][c, ny, nx] == OPPOSITE[d]:
                 frontier.append((ny, nx))
     return None

@@ -14,8 +14,10 @@ from wafer_jax.events import (
     Halt,
     Loop,
     Receive,
+    Reconfigure,
     Register,
     Send,
+    SendControl,
     SetRegister,
     Signal,
     Slice,
@@ -40,6 +42,10 @@ FIELDS = ("need_in", "need_out", "words", "setup", "duration", "first", "count",
 VALUE_FIELDS = ("offset", "stride", "mode", "color_in", "color_out", "kernel")
 REGISTER_FIELDS = ("words_from", "cycles_from", "operation", "register", "value", "target")
 """``words_from`` and ``cycles_from`` name a register, or are -1."""
+DYNAMIC_FIELDS = ("control", "segment", "segment_from")
+"""A command's code, or 0; 1 + the number of a segment, or 0; a register that holds it, or -1."""
+COMMANDS = ("none", "advance", "reset", "tear down")
+"""Command code k stands for ``COMMANDS[k - 1]``."""
 NO_OPERATION, SET, ADD = range(3)
 BRANCHES = ("==", "!=", "<", ">=")
 """Operation ADD + 1 + k branches if the relation ``BRANCHES[k]`` holds."""
@@ -51,9 +57,10 @@ def event_table(
     """Fields of every event, [R + 1, T, E] int32; kernel instances are appended on the way."""
     longest = max((len(t) for r in program.roles for t in r.threads), default=1)
     shape = (len(program.roles) + 1, program.num_threads, longest)
-    names = FIELDS + VALUE_FIELDS + REGISTER_FIELDS
+    names = FIELDS + VALUE_FIELDS + REGISTER_FIELDS + DYNAMIC_FIELDS
     table = {name: np.zeros(shape, np.int32) for name in names}
-    table["words_from"][:] = table["cycles_from"][:] = -1
+    for name in ("words_from", "cycles_from", "segment_from"):
+        table[name][:] = -1
     halt = 1 << (30 if len(program.colors) + semaphores > 14 else 14)
     table["need_in"][:] = halt
     table["kernel"][:] = -1
@@ -97,6 +104,12 @@ def event_row(event: Event, index: dict[int, int], setup_cycles: int) -> dict[st
     match event:
         case Send():
             row |= {"setup": setup_cycles, "mode": READS}
+        case SendControl(command=command):
+            row |= {"setup": setup_cycles, "control": 1 + COMMANDS.index(command)}
+        case Reconfigure(segment=Register(index=r)):
+            row["segment_from"] = r
+        case Reconfigure(segment=int(number)):
+            row["segment"] = 1 + number
         case Receive(combine=how, slice=s):
             code = combine_code(how, s)
             row |= {"setup": setup_cycles, "mode": WRITES | (READS if code else 0)}

@@ -14,6 +14,8 @@ REGISTERS = 32
 
 Combine = Literal["copy", "add", "max", "min"]
 Relation = Literal["==", "!=", "<", ">="]
+Command = Literal["none", "advance", "reset", "tear down"]
+"""What a control wavelet does to the switches that it passes."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,14 @@ class Send:
 
 
 @dataclass(frozen=True)
+class SendControl:
+    """A control wavelet to fabric; its command applies at every switch that it passes."""
+
+    color: int
+    command: Command
+
+
+@dataclass(frozen=True)
 class Receive:
     """Fabric to memory ("copy"), or fabric combined with memory to memory."""
 
@@ -188,12 +198,20 @@ class Branch:
 
 
 @dataclass(frozen=True)
+class Reconfigure:
+    """Install a segment's routes and queue bindings on the PE; a register may hold its number."""
+
+    segment: int | Register
+
+
+@dataclass(frozen=True)
 class Halt:
     """End of a thread."""
 
 
 Event = (
     Send
+    | SendControl
     | Receive
     | Forward
     | Compute
@@ -203,6 +221,7 @@ Event = (
     | SetRegister
     | AddToRegister
     | Branch
+    | Reconfigure
     | Halt
 )
 
@@ -210,7 +229,7 @@ Event = (
 def send_color(event: Event) -> int | None:
     """Colour on which an event sends."""
     match event:
-        case Send(color=color) | Forward(color_out=color):
+        case Send(color=color) | SendControl(color=color) | Forward(color_out=color):
             return color
     return None
 
@@ -243,6 +262,8 @@ def registers_of(event: Event) -> tuple[int, ...]:
     match event:
         case SetRegister(register=r) | AddToRegister(register=r) | Branch(register=r):
             return (r,)
+        case Reconfigure(segment=Register(index=r)):
+            return (r,)
         case Compute(inputs=i, outputs=o, cycles=cycles):
             return tuple(r.index for r in (*i, *o, cycles) if isinstance(r, Register))
     words = event_words(event)
@@ -266,6 +287,8 @@ def describe(
     match event:
         case Send(color=c, slice=s):
             return f"SEND     {count(s.words)} of {where(s)} on colour {c}"
+        case SendControl(color=c, command=command):
+            return f"CONTROL  {command} on colour {c}"
         case Receive(color=c, slice=s, combine=how):
             into = "to" if how == "copy" else f"{how} to"
             return f"RECEIVE  {count(s.words)} from colour {c} {into} {where(s)}"
@@ -287,4 +310,6 @@ def describe(
             return f"ADD      r{r} += {v}"
         case Branch(register=r, relation=how, value=v, target=t):
             return f"BRANCH   to {t} if r{r} {how} {v}"
+        case Reconfigure(segment=s):
+            return f"RECONF   to segment {s}"
     return "HALT"

@@ -11,15 +11,15 @@ import jax
 import numpy as np
 
 from wafer_jax.compilation import compiled
-from wafer_jax.devices import Devices, agreed, place
+from wafer_jax.devices import Devices, agreed, are_several, place
 from wafer_jax.diagnosis import diagnose
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Branch, Event, Halt, Loop, Register, event_words
 from wafer_jax.jitter import Jitter
-from wafer_jax.lowering import StepSpec, lower
-from wafer_jax.mesh_state import WaferState, initial_state
+from wafer_jax.mesh_state import WaferState, initial_state, lowered
 from wafer_jax.program import Program
 from wafer_jax.result import Result
+from wafer_jax.step_spec import StepSpec
 
 MAX_CYCLES = 2_000_000_000
 """Clocks are int32 in the machine."""
@@ -54,6 +54,7 @@ def run(
     values: Literal["full", "none"] = "full",
     max_cycles: int = MAX_CYCLES,
     jitter: Jitter | None = None,
+    watchdog_cycles: int = 0,
     devices: Devices | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Result:
@@ -65,6 +66,7 @@ def run(
       values: "none" simulates control and timing only; the timing is the same.
       max_cycles: Stop there even if the program goes on.
       jitter: Start skew and stalls, to show that a program does not rely on relative speed.
+      watchdog_cycles: End the run when a thread was blocked for so many cycles; 0 for never.
       devices: A count, (rows, columns), devices along y, or a mesh with axes y and x: each takes
         a block of PEs. By default the one that JAX chooses. The results are the same.
       progress: Called about once a second with (cycle, PE-cycles per second).
@@ -78,7 +80,14 @@ def run(
     """
     if not 0 < max_cycles <= MAX_CYCLES:
         raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
-    state = start(program, tiles, values=values, jitter=jitter)
+    state = start(
+        program,
+        tiles,
+        values=values,
+        jitter=jitter,
+        watchdog_cycles=watchdog_cycles,
+        devices=devices,
+    )
     return run_from(program, state, max_cycles=max_cycles, devices=devices, progress=progress)
 
 
@@ -102,7 +111,7 @@ def run_from(
       watch: Called as often, with the state, which is donated when it returns: copy what is to be
         kept.
     """
-    spec, code = lower(program, values=state.memory is not None, jitter=state.jitter is not None)
+    spec, code = lowered(program, state)
     at = place(spec, code, state, devices)
     code, state, until, steps = at.code, at.state, at.scalar(max_cycles), _chunk(spec)
     height, width = program.hw.mesh
@@ -112,7 +121,7 @@ def run_from(
     )  # fmt: skip
     first = int(state.now)
     began = looked = time.perf_counter()
-    while not bool(state.stuck) and int(state.now) < max_cycles:
+    while not has_ended(state) and int(state.now) < max_cycles:
         state = call(code, state, until, at.scalar(steps))
         now, last = int(state.now), looked
         looked = time.perf_counter()
@@ -140,17 +149,33 @@ def start(
     *,
     values: Literal["full", "none"] = "full",
     jitter: Jitter | None = None,
+    watchdog_cycles: int = 0,
+    devices: Devices | None = None,
 ) -> WaferState:
-    """The state before cycle 0, after the checks of `run`.
+    """The state before cycle 0, after the checks of `run`, for a run on ``devices``.
 
     Raises:
       WaferError: Missing or misshapen tiles; a run that does not fit the host's memory.
     """
     if values not in ("full", "none"):
         raise WaferError(f"values={values!r}: choose 'full' or 'none'")
+    if not 0 <= watchdog_cycles <= MAX_CYCLES:
+        raise WaferError(f"watchdog_cycles={watchdog_cycles} is not in 0 .. {MAX_CYCLES}")
     loaded = _named(program, tiles) if values == "full" else {}
     refuse_oversize(program, values)
-    return initial_state(program, loaded, values=values == "full", jitter=jitter)
+    return initial_state(
+        program,
+        loaded,
+        values=values == "full",
+        jitter=jitter,
+        watchdog_cycles=watchdog_cycles,
+        carry_all=values == "full" and are_several(devices),
+    )
+
+
+def has_ended(state: WaferState) -> bool:
+    """Whether nothing can happen any more, or the watchdog found a starved thread."""
+    return bool(state.stuck) or (state.starved is not None and bool(state.starved))
 
 
 def _named(program: Program, tiles: Tiles | None) -> dict[str, np.ndarray]:

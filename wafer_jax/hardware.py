@@ -24,6 +24,9 @@ STEP_YX = ((-1, 0), (0, 1), (1, 0), (0, -1))
 DIRECTION_NAMES = ("N", "E", "S", "W", "RAMP")
 
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+MAX_SWITCH_POSITIONS = 4
+SWITCH_CHANGES = ("one side", "both sides")
+
 WORD_BYTES = 4
 """A wavelet and a word of SRAM: 32 bits, one float32 or two 16-bit elements."""
 
@@ -44,6 +47,9 @@ class HardwareSpec:
       router_depth: Words that a router holds per colour.
       input_queue_depths: Words per input queue; its length is the number of input queues.
       output_queue_depths: Words per output queue; its length is the number of output queues.
+      switch_positions: Routes that a switch may have, per PE and colour.
+      switch_changes: "one side" if a position differs from position 0 in its receive or in its
+        transmit side, "both sides" if in either or both.
       threads: Threads per PE.
       sram_bytes: SRAM per PE.
       reserved_bytes: Part of it that code and the vendor's runtime take.
@@ -66,6 +72,8 @@ class HardwareSpec:
     router_depth: int
     input_queue_depths: tuple[int, ...]
     output_queue_depths: tuple[int, ...]
+    switch_positions: int
+    switch_changes: str
     threads: int
     sram_bytes: int
     reserved_bytes: int
@@ -104,6 +112,10 @@ class HardwareSpec:
             )
         if self.reserved_bytes >= self.sram_bytes:
             raise WaferError(f"{self.name}: reserved_bytes must be below sram_bytes")
+        if self.switch_changes not in SWITCH_CHANGES:
+            raise WaferError(
+                f"{self.name}: switch_changes = {self.switch_changes!r} is none of {SWITCH_CHANGES}"
+            )
 
     @property
     def num_pes(self) -> int:
@@ -146,6 +158,7 @@ _RANGES = (
     ("router_depth", 1, 64),
     ("input_queue_depths", 1, 64),
     ("output_queue_depths", 1, 64),
+    ("switch_positions", 1, MAX_SWITCH_POSITIONS),
     ("threads", 1, 16),
     ("sram_bytes", 64, 1 << 30),
     ("reserved_bytes", 0, 1 << 30),

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.program import NO_ROUTE, Program, Role
+from wafer_jax.program import NO_ROUTE, Program, Role, Segment
 
 START_THREAD = 255
 """Stands for the whole PE in the hash of its start skew."""
@@ -89,12 +89,21 @@ def replicate(program: Program, count: int) -> Program:
 
     device = max(rows, program.hw.device_mesh[0]), program.hw.device_mesh[1]
     wall_role = Role(name="wall", threads=program.roles[0].threads[:0])
+    segments = tuple(
+        Segment(
+            name=segment.name,
+            rx=stack(segment.rx, NO_ROUTE),
+            tx=stack(segment.tx, 0),
+            positions=stack(segment.positions, 1),
+            ring=stack(segment.ring, 0),
+        )
+        for segment in program.segments
+    )
     return replace(
         program,
         name=f"{count} replicas of {program.name}",
         hw=program.hw.replace(device_mesh=device, mesh=(rows, width)),
-        rx=stack(program.rx, NO_ROUTE),
-        tx=stack(program.tx, 0),
+        segments=segments,
         role_of=stack(program.role_of, len(program.roles)),
         roles=(*program.roles, wall_role),
     )

@@ -4,23 +4,21 @@ The step is specialised on the spec, so what a program does not use costs nothin
 colour takes, arbitration where no two colours share a link, faults that cannot arise, loops,
 semaphores, values. Programs with equal specs share one compilation.
 
-Axes: C colours, D delivered colours, T threads, R roles, E events per thread, n lanes: the PEs in
-row-major order with one inert ghost column, n = Y * (X + 1), so that a neighbour is a constant
-offset.
+Axes as in step_spec.py.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wafer_jax.blocks import Blocks
 from wafer_jax.errors import WaferError
 from wafer_jax.event_table import (
     COPY,
+    DYNAMIC_FIELDS,
     FIELDS,
     REGISTER_FIELDS,
     VALUE_FIELDS,
@@ -29,11 +27,12 @@ from wafer_jax.event_table import (
 )
 from wafer_jax.events import (
     Compute,
-    Event,
     Forward,
     Loop,
     Receive,
+    Reconfigure,
     Register,
+    SendControl,
     Signal,
     Tile,
     Wait,
@@ -43,190 +42,80 @@ from wafer_jax.events import (
 )
 from wafer_jax.hardware import RAMP
 from wafer_jax.program import Program
-from wafer_jax.routes import capacities, links, payload_rings, share_links, unrouted_heads
-
-INPUT_OR_OUTPUT, OUTPUT = 1, 2
-"""Bits of a kernel's footprint, per word of SRAM."""
-
-
-@dataclass(frozen=True)
-class FifoFormat:
-    """A FIFO as one unsigned word: ready count, total count, and a delay line.
-
-    Bit k of the delay line set: one word becomes ready in k + 1 cycles. No queue slot is copied
-    and no timestamp kept; the 16-bit format serves capacities to 15 and latencies to 8.
-    """
-
-    bits: int
-    count_bits: int
-
-    @property
-    def dtype(self):
-        """Storage type of the packed word."""
-        return jnp.uint16 if self.bits == 16 else jnp.uint32
-
-    @property
-    def line_shift(self) -> int:
-        """Position of the delay line."""
-        return 2 * self.count_bits
-
-
-NARROW, WIDE = FifoFormat(16, 4), FifoFormat(32, 8)
-
-
-Form = tuple[tuple[int, ...], str]
-"""Shape and dtype of an operand; of a register () and REGISTER."""
-REGISTER = "register"
-
-
-@dataclass(frozen=True)
-class KernelKind:
-    """A kernel body with the shapes it works on; instances differ only in offsets."""
-
-    fn: Callable
-    inputs: tuple[Form, ...]
-    outputs: tuple[Form, ...]
-
-
-@dataclass(frozen=True)
-class StepSpec:
-    """Everything that the compiled step is specialised on; hashable.
-
-    Attributes:
-      mesh: (Y, X).
-      colors: C.
-      links: Per colour, the directions in which some PE transmits it (RAMP included).
-      sending: Indices of colours that threads send.
-      delivered: Indices of colours that some router delivers to its PE.
-      threads: T.
-      semaphores: S.
-      levels: Nesting depth of loops.
-      events: E.
-      fifo: Format of a packed FIFO word.
-      wide_masks: Colour and semaphore masks need 32 bits instead of 16.
-      hop_cycles: Latency of a link.
-      ramp_cycles: Latency of the ramp.
-      arbitrates: Some PE has two colours that may want the same link.
-      can_be_unrouted: Some head may have no way on.
-      computes: The program has kernels (their duration matters without values, too).
-      registers: Registers in use.
-      dynamic_lengths: Some stream takes its number of words from a register.
-      jitter: Threads start late and stall.
-      values: SRAM and payloads exist.
-      sram_words: Words of SRAM per PE.
-      log_words: Words of the payload log.
-      combines: Combine codes in use.
-      kernels: Kernel bodies in use.
-      kernel_threads: Threads that run kernels while other threads may touch their tiles.
-      blocks: How the wafer is cut, if this is the step of one block; `mesh` is the block's then.
-    """
-
-    mesh: tuple[int, int]
-    colors: int
-    links: tuple[tuple[int, ...], ...]
-    sending: tuple[int, ...]
-    delivered: tuple[int, ...]
-    threads: int
-    semaphores: int
-    levels: int
-    events: int
-    fifo: FifoFormat
-    wide_masks: bool
-    hop_cycles: int
-    ramp_cycles: int
-    arbitrates: bool
-    can_be_unrouted: bool
-    computes: bool
-    registers: int
-    dynamic_lengths: bool
-    jitter: bool
-    values: bool
-    sram_words: int = 0
-    log_words: int = 0
-    combines: tuple[int, ...] = ()
-    kernels: tuple[KernelKind, ...] = ()
-    kernel_threads: tuple[int, ...] = ()
-    blocks: Blocks | None = None
-
-    @property
-    def row(self) -> int:
-        """Lanes of one mesh row, the ghost included."""
-        return self.mesh[1] + 1 if self.blocks is None else self.blocks.row
-
-    @property
-    def lanes(self) -> int:
-        """Lanes of the mesh."""
-        return self.mesh[0] * self.row
-
-    @property
-    def mask_dtype(self):
-        """Type of masks over colours and semaphores."""
-        return jnp.int32 if self.wide_masks else jnp.int16
-
-    @property
-    def halt_bit(self) -> int:
-        """A need that is never met: the mark of a halted thread."""
-        return 1 << (30 if self.wide_masks else 14)
-
-
-@jax.tree_util.register_dataclass
-@dataclass(frozen=True, kw_only=True)
-class Code:
-    """The arrays of a lowered program.
-
-    Attributes:
-      routes: [C, n] packed: tx (5 bits), rx + 1 (3), capacity of router FIFO and input queue.
-      unrouted: [C, n] bool, or None.
-      role: [n] int32, start of the PE's role in the table.
-      table: Per field, [R * T * E] int32.
-      ring_in: (first word, size - 1) of the log ring that feeds (colour, PE); [2, C, n] int32.
-      ring_out: The same for the ring that (colour, PE) writes.
-      kernel_kind: [K] int32, kind of each kernel instance.
-      kernel_offsets: [K, operands] int32, offsets (or registers) of its inputs, then outputs.
-      footprint: [K, words] uint8, which words an instance uses.
-    """
-
-    routes: jax.Array
-    unrouted: jax.Array | None
-    role: jax.Array
-    table: dict[str, jax.Array]
-    ring_in: jax.Array | None = None
-    ring_out: jax.Array | None = None
-    kernel_kind: jax.Array | None = None
-    kernel_offsets: jax.Array | None = None
-    footprint: jax.Array | None = None
+from wafer_jax.routes import (
+    all_routes,
+    capacities,
+    dynamic_colors,
+    links,
+    payload_rings,
+    same_routes,
+    share_links,
+    unrouted_heads,
+)
+from wafer_jax.step_spec import (
+    INPUT_OR_OUTPUT,
+    NARROW,
+    OUTPUT,
+    REGISTER,
+    RING,
+    WIDE,
+    Code,
+    FifoFormat,
+    Form,
+    KernelKind,
+    StepSpec,
+    to_lanes,
+)
 
 
 @lru_cache(maxsize=8)
-def lower(program: Program, *, values: bool, jitter: bool = False) -> tuple[StepSpec, Code]:
+def lower(
+    program: Program,
+    *,
+    values: bool,
+    jitter: bool = False,
+    watchdog: bool = False,
+    carry_all: bool = False,
+) -> tuple[StepSpec, Code]:
     """Specialise a validated program.
+
+    Args:
+      program: What is run.
+      values: SRAM and payloads exist.
+      jitter: Threads start late and stall.
+      watchdog: Threads that are blocked for long end the run.
+      carry_all: Payloads of all colours travel with their words, not only of dynamic colours.
 
     Raises:
       WaferError: More colours and semaphores than the executor's masks hold; kernels that write
         registers, without values.
     """
     hw, num_colors, num_threads = program.hw, len(program.colors), program.num_threads
-    events = [e for r in program.roles for t in r.threads for e in t]
+    events = program.events
     semaphores = 1 + max((e.semaphore for e in events if isinstance(e, Signal | Wait)), default=-1)
     if num_colors + semaphores > 29:
         raise WaferError(
             f"{program.name}: {num_colors} colours and {semaphores} semaphores; together at most 29"
         )
     if not values:
-        _refuse_register_kernels(program, events)
+        _refuse_register_kernels(program)
     capacity, input_capacity = capacities(program)
     largest = max(capacity.max(initial=0), input_capacity.max(initial=0))
     latency = max(hw.hop_cycles, hw.ramp_cycles + 1)
     fifo = NARROW if largest <= 15 and latency <= 8 else WIDE
-    unrouted = unrouted_heads(program)
+    dynamic = dynamic_colors(program)
+    unrouted = unrouted_heads(program.rx, program.tx)
+    unrouted[list(dynamic)] = False
     instances: list[Compute] = []
     table = event_table(program, instances, semaphores)
+    moves = any(isinstance(e, Reconfigure) for e in events)
+    used = links(program)
     spec = StepSpec(
         mesh=hw.mesh,
         colors=num_colors,
-        links=links(program),
-        sending=_used(program, events, send_color),
-        delivered=tuple(c for c in range(num_colors) if (program.tx[c] >> RAMP & 1).any()),
+        links=used,
+        sending=_used(program, send_color),
+        delivered=tuple(c for c in range(num_colors) if RAMP in used[c]),
         threads=num_threads,
         semaphores=semaphores,
         levels=1 + max((e.level for e in events if isinstance(e, Loop)), default=-1),
@@ -237,44 +126,79 @@ def lower(program: Program, *, values: bool, jitter: bool = False) -> tuple[Step
         ramp_cycles=hw.ramp_cycles,
         arbitrates=share_links(program),
         can_be_unrouted=bool(unrouted.any()),
+        dynamic=dynamic,
+        segments=len(program.segments) if moves else 1,
+        positions=capacity.shape[1] if dynamic else 1,
+        controls=any(isinstance(e, SendControl) for e in events),
+        router_slots=_slots(capacity),
+        input_slots=_slots(input_capacity),
         computes=bool(instances),
         registers=1 + max((r for e in events for r in registers_of(e)), default=-1),
         dynamic_lengths=any(isinstance(event_words(e), Register) for e in events),
         jitter=jitter,
+        watchdog=watchdog,
         values=values,
     )
-    shift = fifo.count_bits
-    routes = (
-        program.tx.astype(np.uint32)
-        | (program.rx + 1).astype(np.uint32) << 5
-        | capacity.astype(np.uint32) << 8
-        | input_capacity.astype(np.uint32) << (8 + shift)
-    )
+    routes = _pack_routes(program, fifo, capacity, input_capacity)
     role = program.role_of * num_threads * spec.events
     names = FIELDS + (VALUE_FIELDS if values else ()) + (REGISTER_FIELDS if spec.registers else ())
+    names += DYNAMIC_FIELDS if dynamic or moves else ()
     arrays = {
-        "routes": jnp.asarray(to_lanes(routes), fifo.dtype),
+        "routes": jnp.asarray(to_lanes(routes[0, 0]), fifo.dtype),
         "unrouted": jnp.asarray(to_lanes(unrouted)) if spec.can_be_unrouted else None,
         "role": jnp.asarray(to_lanes(role, fill=_idle_role(program) * num_threads * spec.events)),
         "table": {name: jnp.asarray(table[name].reshape(-1)) for name in names},
     }
+    arrays |= _lower_dynamic(program, spec, routes)
     if values:
-        spec, more = _lower_values(program, spec, instances, capacity, input_capacity)
+        spec = replace(spec, carried=tuple(range(num_colors)) if carry_all else dynamic)
+        spec, more = _lower_values(program, spec, instances, capacity[0, 0], input_capacity[0, 0])
         arrays |= more
     return spec, Code(**arrays)
 
 
-def to_lanes(grid: np.ndarray, fill=0) -> np.ndarray:
-    """[..., Y, X] to [..., n]: append the ghost column and flatten."""
-    pad = [(0, 0)] * (grid.ndim - 1) + [(0, 1)]
-    padded = np.pad(grid, pad, constant_values=fill)
-    return padded.reshape(*grid.shape[:-2], padded.shape[-2] * padded.shape[-1])
+def _slots(capacity: np.ndarray) -> tuple[int, ...]:
+    """Per colour the largest of [G, P, C, Y, X] capacities, at least 1."""
+    return tuple(max(1, int(n)) for n in capacity.max(axis=(0, 1, 3, 4), initial=0))
 
 
-def from_lanes(lanes: np.ndarray, mesh: tuple[int, int]) -> np.ndarray:
-    """[..., n] to [..., Y, X]."""
-    height, width = mesh
-    return np.asarray(lanes).reshape(*lanes.shape[:-1], height, width + 1)[..., :width]
+def _pack_routes(
+    program: Program, fifo: FifoFormat, capacity: np.ndarray, input_capacity: np.ndarray
+) -> np.ndarray:
+    """[G, P, C, Y, X] uint32, see `Code.routes`."""
+    rx, tx = all_routes(program)
+    return (
+        tx.astype(np.uint32)
+        | (rx + 1).astype(np.uint32) << 5
+        | capacity.astype(np.uint32) << 8
+        | input_capacity.astype(np.uint32) << (8 + fifo.count_bits)
+    )
+
+
+def _lower_dynamic(program: Program, spec: StepSpec, routes: np.ndarray) -> dict:
+    """Routes, switches and classes of the dynamic colours in all segments that can be reached."""
+    segments = program.segments[: spec.segments]
+    classes = np.zeros((len(segments), len(program.colors), *spec.mesh), np.uint8)
+    for g in range(1, len(segments)):
+        classes[g] = g
+        for earlier in reversed(range(g)):
+            same = same_routes(program, g, earlier)
+            classes[g] = np.where(same, classes[earlier], classes[g])
+
+    def lanes(grids: list[np.ndarray], dtype, fill=0) -> jax.Array:
+        return jnp.asarray(to_lanes(np.stack(grids), fill).reshape(-1), dtype)
+
+    return {
+        "route_table": tuple(
+            jnp.asarray(to_lanes(routes[: len(segments), :, c]).reshape(-1), spec.fifo.dtype)
+            for c in spec.dynamic
+        ),
+        "switches": tuple(
+            lanes([s.positions[c] + RING * s.ring[c] for s in segments], jnp.uint8, 1)
+            for c in spec.dynamic
+        ),
+        "route_classes": tuple(lanes(list(classes[:, c]), jnp.uint8) for c in spec.dynamic),
+    }
 
 
 def _idle_role(program: Program) -> int:
@@ -282,8 +206,8 @@ def _idle_role(program: Program) -> int:
     return len(program.roles)
 
 
-def _used(program: Program, events: list[Event], color_of: Callable) -> tuple[int, ...]:
-    used = {color_of(e) for e in events} - {None}
+def _used(program: Program, color_of: Callable) -> tuple[int, ...]:
+    used = {color_of(e) for e in program.events} - {None}
     return tuple(i for i, c in enumerate(program.colors) if c in used)
 
 
@@ -302,7 +226,7 @@ def _lower_values(
             _check_outputs(program, event, kind)
             kinds.append(kind)
         kind_of.append(kinds.index(kind))
-    ring_in, ring_out, log_words = payload_rings(program, capacity, input_capacity)
+    ring_in, ring_out, log_words = payload_rings(program, capacity, input_capacity, spec.carried)
     words = max(program.sram_words, 1)
     arrays = {
         "ring_in": jnp.asarray(to_lanes(ring_in)),
@@ -382,8 +306,8 @@ def _signature(operands: tuple[Tile | Register, ...]) -> tuple[Form, ...]:
     )
 
 
-def _refuse_register_kernels(program: Program, events: list[Event]) -> None:
-    for event in events:
+def _refuse_register_kernels(program: Program) -> None:
+    for event in program.events:
         if isinstance(event, Compute) and any(isinstance(o, Register) for o in event.outputs):
             raise WaferError(
                 f"{program.name}: kernel {event.kernel.name!r} writes a register, so its timing "

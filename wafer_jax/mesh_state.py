@@ -6,18 +6,18 @@ lowering.py), Y rows, X columns.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.events import Register, Tile, event_words, receive_color, send_color
+from wafer_jax.events import Tile
 from wafer_jax.hardware import DTYPE_BYTES
 from wafer_jax.jitter import START_THREAD, Jitter, pe_of_lane, stall
-from wafer_jax.lowering import Code, StepSpec, from_lanes, lower, to_lanes
+from wafer_jax.lowering import lower
 from wafer_jax.program import Program
+from wafer_jax.step_spec import Code, StepSpec, to_lanes
 
 FIRST_FAULT_SHIFT = 20
 POISON = 0x7FBD7FBD
@@ -34,6 +34,12 @@ class WaferState:
       stuck: [] bool, nothing can happen any more.
       router: C arrays [n], packed router FIFOs.
       input: D arrays [n], packed input queues.
+      routes: Per dynamic colour [n], the current routes, packed as `Code.routes`.
+      position: Per dynamic colour [n] uint8, position of the switch, or TORN_DOWN.
+      marks: Per dynamic colour [slots, n] uint8, what each word in the router FIFO is: the
+        segment that it was sent under, and a command's code << COMMAND_SHIFT; the head first.
+      passed: 5 arrays [n] int32, words of dynamic colours that left in each direction.
+      segment: [n] uint8, the PE's segment, if any PE may change it.
       color_pointer: [n] int16, arbitration pointer.
       thread_pointer: [n] int16, issue slot pointer.
       pc: T arrays [n] int32, event index.
@@ -42,6 +48,10 @@ class WaferState:
       ready_at: T arrays [n] int32, first cycle in which the event may issue.
       need_in: T arrays [n], colours and semaphores that the event pops.
       need_out: T arrays [n], colours and semaphores that the event pushes.
+      control: T arrays [n] uint8, command's code of the event, if any has one.
+      since: T arrays [n] int32, cycle after the thread's last issue, with a watchdog.
+      watchdog: [] int32, cycles that a thread may be blocked, or None.
+      starved: [] bool, some thread was blocked for longer, or None.
       semaphores: S arrays [n] int32.
       loop_counters: L tuples of T arrays [n] int32.
       registers: [G, n] int32, or None.
@@ -60,6 +70,11 @@ class WaferState:
     stuck: jax.Array
     router: tuple[jax.Array, ...]
     input: tuple[jax.Array, ...]
+    routes: tuple[jax.Array, ...]
+    position: tuple[jax.Array, ...]
+    marks: tuple[jax.Array, ...]
+    passed: tuple[jax.Array, ...]
+    segment: jax.Array | None
     color_pointer: jax.Array | None
     thread_pointer: jax.Array | None
     pc: tuple[jax.Array, ...]
@@ -68,6 +83,10 @@ class WaferState:
     ready_at: tuple[jax.Array, ...]
     need_in: tuple[jax.Array, ...]
     need_out: tuple[jax.Array, ...]
+    control: tuple[jax.Array, ...]
+    since: tuple[jax.Array, ...]
+    watchdog: jax.Array | None
+    starved: jax.Array | None
     semaphores: tuple[jax.Array, ...]
     loop_counters: tuple[tuple[jax.Array, ...], ...]
     registers: jax.Array | None
@@ -90,6 +109,8 @@ class MemoryState:
     Attributes:
       sram: [words * n] uint32, word-major.
       log: [log words + n] uint32, payloads of sent words; the last n take what is not sent.
+      router_words: Per carried colour [slots, n] uint32, payloads in the router FIFO.
+      input_words: Per carried and delivered colour [slots, n] uint32, payloads in the input queue.
       address: T arrays [n] int32, word that the event touches next.
       stride: T arrays [n] int32.
       mode: T arrays [n] int32, reads / writes / combine.
@@ -103,6 +124,8 @@ class MemoryState:
 
     sram: jax.Array
     log: jax.Array
+    router_words: tuple[jax.Array, ...]
+    input_words: tuple[jax.Array, ...]
     address: tuple[jax.Array, ...]
     stride: tuple[jax.Array, ...]
     mode: tuple[jax.Array, ...]
@@ -120,6 +143,8 @@ def initial_state(
     *,
     values: bool = True,
     jitter: Jitter | None = None,
+    watchdog_cycles: int = 0,
+    carry_all: bool = False,
 ) -> WaferState:
     """State before cycle 0, the given tiles loaded.
 
@@ -128,11 +153,19 @@ def initial_state(
       tiles: Per tile name [*shape, Y, X]; PEs whose role lacks the tile ignore it.
       values: Without them there is no SRAM, and no tiles.
       jitter: Start skew and stalls, if any.
+      watchdog_cycles: End the run when a thread was blocked for so long; 0 for never.
+      carry_all: Payloads of all colours travel with their words (see `lower`).
 
     Raises:
       WaferError: A tile that no role has, or of another shape.
     """
-    spec, code = lower(program, values=values, jitter=jitter is not None)
+    spec, code = lower(
+        program,
+        values=values,
+        jitter=jitter is not None,
+        watchdog=watchdog_cycles > 0,
+        carry_all=carry_all,
+    )
     n, threads = spec.lanes, range(spec.threads)
     start = [code.role + t * spec.events for t in threads]
 
@@ -155,6 +188,11 @@ def initial_state(
         stuck=jnp.bool_(False),
         router=zeros(spec.colors, spec.fifo.dtype),
         input=zeros(len(spec.delivered), spec.fifo.dtype),
+        routes=tuple(jnp.copy(code.routes[c]) for c in spec.dynamic),
+        position=zeros(len(spec.dynamic), jnp.uint8),
+        marks=tuple(jnp.zeros((spec.router_slots[c], n), jnp.uint8) for c in spec.dynamic),
+        passed=zeros(5) if spec.dynamic else (),
+        segment=zeros(1, jnp.uint8)[0] if spec.segments > 1 else None,
         color_pointer=zeros(1, jnp.int16)[0] if spec.arbitrates else None,
         thread_pointer=zeros(1, jnp.int16)[0] if spec.threads > 1 else None,
         pc=zeros(spec.threads),
@@ -163,6 +201,10 @@ def initial_state(
         ready_at=_first_ready(spec, field("setup"), field("need_in"), jitter),
         need_in=unless_empty("need_in", spec.mask_dtype),
         need_out=unless_empty("need_out", spec.mask_dtype),
+        control=field("control", jnp.uint8) if spec.controls else (),
+        since=zeros(spec.threads) if spec.watchdog else (),
+        watchdog=jnp.int32(watchdog_cycles) if spec.watchdog else None,
+        starved=jnp.bool_(False) if spec.watchdog else None,
         semaphores=zeros(spec.semaphores),
         loop_counters=tuple(zeros(spec.threads) for _ in range(spec.levels)),
         registers=jnp.zeros((spec.registers, n), jnp.int32) if spec.registers else None,
@@ -177,6 +219,18 @@ def initial_state(
         memory=_initial_memory(program, spec, code, start, empty, tiles or {})
         if spec.values
         else None,
+    )
+
+
+def lowered(program: Program, state: WaferState) -> tuple[StepSpec, Code]:
+    """What a state of the program runs on."""
+    memory = state.memory
+    return lower(
+        program,
+        values=memory is not None,
+        jitter=state.jitter is not None,
+        watchdog=state.watchdog is not None,
+        carry_all=memory is not None and len(memory.router_words) == len(program.colors),
     )
 
 
@@ -224,6 +278,10 @@ def _initial_memory(
     return MemoryState(
         sram=jnp.asarray(pack(program, tiles).reshape(-1)),
         log=jnp.zeros(spec.log_words + n, jnp.uint32),
+        router_words=tuple(jnp.zeros((spec.router_slots[c], n), jnp.uint32) for c in spec.carried),
+        input_words=tuple(
+            jnp.zeros((spec.input_slots[c], n), jnp.uint32) for c in spec.carried_inputs
+        ),
         address=tuple(field("offset")),
         stride=tuple(field("stride")),
         mode=tuple(jnp.where(e, 0, f) for e, f in zip(empty, field("mode"), strict=True)),
@@ -299,94 +357,3 @@ def _from_words(words: np.ndarray, tile: Tile) -> np.ndarray:
     halves = np.stack([words & 0xFFFF, words >> 16], axis=1).astype(np.uint16)
     flat = halves.reshape(2 * tile.words, *words.shape[1:])[: tile.size]
     return flat.view(jnp.dtype(tile.dtype)).reshape(shape)
-
-
-def snapshot(program: Program, state: WaferState) -> dict[str, Any]:
-    """The state as plain arrays over [Y, X], in the terms of docs/semantics.md.
-
-    Counts of ready words are those of cycle ``now`` after its delay lines advanced.
-    """
-    spec, _ = lower(program, values=state.memory is not None, jitter=state.jitter is not None)
-    fifo, mesh = spec.fifo, program.hw.mesh
-
-    def grid(planes, count: int | None = None, dtype=np.int64) -> np.ndarray:
-        if not planes:
-            return np.zeros((count or 0, *mesh), dtype)
-        return from_lanes(np.stack([np.asarray(p) for p in planes]), mesh).astype(dtype)
-
-    def counts(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        count = (1 << fifo.count_bits) - 1
-        due = planes >> fifo.line_shift & 1
-        return (planes & count) + due, planes >> fifo.count_bits & count
-
-    def spread(planes, colors: tuple[int, ...]) -> np.ndarray:
-        out = np.zeros((spec.colors, *mesh), np.int64)
-        if colors:
-            out[list(colors)] = grid(planes)
-        return out
-
-    router_ready, router_total = counts(grid(state.router))
-    input_ready, input_total = counts(spread(state.input, spec.delivered))
-    pc, left = grid(state.pc), grid(state.left)
-    sent, received = spread(state.sent, spec.sending), spread(state.received, spec.delivered)
-    length = grid(state.length) if state.length else None
-    _add_current_events(program, pc, left, length, sent, received)
-    halted = (grid(state.need_in) & spec.halt_bit) != 0
-    zero = np.zeros(mesh, np.int64)
-    out = {
-        "now": int(state.now),
-        "router_ready": router_ready,
-        "router_total": router_total,
-        "input_ready": input_ready,
-        "input_total": input_total,
-        "color_pointer": grid([state.color_pointer])[0] if spec.arbitrates else zero,
-        "thread_pointer": grid([state.thread_pointer])[0] if spec.threads > 1 else zero,
-        "pc": pc,
-        "left": left,
-        "ready_at": grid(state.ready_at),
-        "halted": halted,
-        "semaphores": grid(state.semaphores, spec.semaphores),
-        "loop_counters": np.array([grid(c) for c in state.loop_counters]).reshape(
-            spec.levels, spec.threads, *mesh
-        ),
-        "registers": np.zeros((0, *mesh), np.int64)
-        if state.registers is None
-        else grid(list(state.registers)),
-        "sent": sent,
-        "received": received,
-        "faults": grid([state.fault])[0],
-        "fault_cycle": grid([state.fault_cycle])[0],
-    }
-    if state.memory is not None:
-        out["sram"] = sram_grid(program, state)
-    return out
-
-
-def sram_grid(program: Program, state: WaferState) -> np.ndarray:
-    """SRAM as [words, Y, X] uint32."""
-    assert state.memory is not None
-    lanes = np.asarray(state.memory.sram).reshape(max(program.sram_words, 1), -1)
-    return from_lanes(lanes, program.hw.mesh)[: program.sram_words]
-
-
-def _add_current_events(
-    program: Program,
-    pc: np.ndarray,
-    left: np.ndarray,
-    length: np.ndarray | None,
-    sent: np.ndarray,
-    received: np.ndarray,
-) -> None:
-    """Add the words that each thread's unfinished stream event has moved so far."""
-    for role, mask in _owners(program):
-        for t, events in enumerate(role.threads):
-            for e, event in enumerate(events):
-                here = mask & (pc[t] == e)
-                words = event_words(event)
-                if isinstance(words, Register):
-                    assert length is not None
-                    words = length[t]
-                moved = np.where(here, words - left[t], 0)
-                for counts, color in ((sent, send_color(event)), (received, receive_color(event))):
-                    if color is not None:
-                        counts[program.colors.index(color)] += moved

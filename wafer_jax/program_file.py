@@ -1,7 +1,8 @@
 """Programs as files, so that a failing case can be shared.
 
 A file is an ``.npz`` archive: the member ``program`` is a JSON text with the machine, the roles
-and their events; ``rx``, ``tx``, ``role_of`` are the routes and roles; ``tile:NAME`` are the input
+and their events; ``role_of`` are the roles, ``rx:0``, ``tx:0``, ``positions:0``, ``ring:0`` the
+routes of segment 0; ``tile:NAME`` are the input
 tiles, if they were saved too. Nothing in a file is ever executed or unpickled: a kernel is only
 named, and the reader supplies the functions.
 """
@@ -14,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 
@@ -22,20 +23,25 @@ from wafer_jax import events as ev
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Event, Kernel, Register, Slice, Tile
 from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec, spec_from_values
-from wafer_jax.program import Program, Role
+from wafer_jax.program import Program, Queues, Role, Segment
 from wafer_jax.validation import validate
 
-FORMAT, VERSION = "wafer_jax program", 1
+FORMAT, VERSION = "wafer_jax program", 2
 MAX_BYTES = 4 << 30
 """Bytes that a file may unpack to."""
 _OPERATIONS: dict[str, type] = {
     cls.__name__: cls
     for cls in (
-        ev.Send, ev.Receive, ev.Forward, ev.Compute, ev.Signal, ev.Wait, ev.Loop,
-        ev.SetRegister, ev.AddToRegister, ev.Branch, ev.Halt,
+        ev.Send, ev.SendControl, ev.Receive, ev.Forward, ev.Compute, ev.Signal, ev.Wait, ev.Loop,
+        ev.SetRegister, ev.AddToRegister, ev.Branch, ev.Reconfigure, ev.Halt,
     )
 }  # fmt: skip
-_ENUMERATED = {"combine": ("copy", "add", "max", "min"), "relation": ("==", "!=", "<", ">=")}
+_ENUMERATED = {
+    "combine": get_args(ev.Combine),
+    "relation": get_args(ev.Relation),
+    "command": get_args(ev.Command),
+}
+_GRIDS = {"rx": np.int8, "tx": np.uint8, "positions": np.uint8, "ring": np.bool_}
 _INT = 1 << 31
 
 
@@ -54,11 +60,14 @@ def save_program(
         "name": program.name,
         "hw": hw,
         "colors": program.colors,
+        "segments": [segment.name for segment in program.segments],
         "roles": [_encode_role(role) for role in program.roles],
         "inputs": program.inputs,
         "outputs": program.outputs,
     }
-    arrays = {"rx": program.rx, "tx": program.tx, "role_of": program.role_of}
+    arrays = {"role_of": program.role_of}
+    for g, segment in enumerate(program.segments):
+        arrays |= {f"{name}:{g}": getattr(segment, name) for name in _GRIDS}
     arrays |= {f"tile:{name}": np.asarray(tile) for name, tile in (tiles or {}).items()}
     arrays["program"] = np.frombuffer(json.dumps(text).encode(), np.uint8)
     path = Path(path)
@@ -96,8 +105,7 @@ def load_program(
             name=_text(text["name"]),
             hw=_hardware(text["hw"]),
             colors=tuple(_number(c) for c in text["colors"]),
-            rx=_grid(arrays.pop("rx"), np.int8),
-            tx=_grid(arrays.pop("tx"), np.uint8),
+            segments=tuple(_segment(n, g, arrays) for g, n in enumerate(text["segments"])),
             role_of=_grid(arrays.pop("role_of"), np.int32),
             roles=tuple(_role(role, known) for role in text["roles"]),
             inputs=tuple(_text(n) for n in text["inputs"]),
@@ -143,8 +151,7 @@ def _encode_role(role: Role) -> dict[str, Any]:
         "name": role.name,
         "threads": [[_encode_event(e) for e in events] for events in role.threads],
         "tiles": [asdict(tile) for tile in role.tiles.values()],
-        "output_queues": sorted(role.output_queues.items()),
-        "input_queues": sorted(role.input_queues.items()),
+        "queues": [[sorted(q.output.items()), sorted(q.input.items())] for q in role.queues],
     }
 
 
@@ -179,9 +186,19 @@ def _role(text: dict[str, Any], kernels: dict[str, Kernel]) -> Role:
         name=_text(text["name"]),
         threads=tuple(tuple(_event(e, kernels) for e in events) for events in text["threads"]),
         tiles=MappingProxyType({tile.name: tile for tile in tiles}),
-        output_queues=MappingProxyType({_number(c): _number(q) for c, q in text["output_queues"]}),
-        input_queues=MappingProxyType({_number(c): _number(q) for c, q in text["input_queues"]}),
+        queues=tuple(
+            Queues(_binding(output), _binding(input_)) for output, input_ in text["queues"]
+        ),
     )
+
+
+def _segment(name: Any, number: int, arrays: dict[str, np.ndarray]) -> Segment:
+    grids = {key: _grid(arrays.pop(f"{key}:{number}"), dtype) for key, dtype in _GRIDS.items()}
+    return Segment(name=_text(name), **grids)
+
+
+def _binding(pairs: list) -> MappingProxyType[int, int]:
+    return MappingProxyType({_number(color): _number(queue) for color, queue in pairs})
 
 
 def _event(text: dict[str, Any], kernels: dict[str, Kernel]) -> Event:
@@ -203,10 +220,10 @@ def _field(name: str, value: Any, kernels: dict[str, Kernel]) -> Any:
             return None if value is None else _slice(value)
         case "inputs" | "outputs":
             return tuple(_register(o) if "register" in o else _tile(o) for o in value)
-        case "combine" | "relation":
+        case "combine" | "relation" | "command":
             _expect(value in _ENUMERATED[name], f"there is no {name} {value!r}")
             return value
-        case "words" | "cycles":
+        case "words" | "cycles" | "segment":
             return _register(value) if isinstance(value, dict) else _number(value)
     return _number(value)
 

@@ -11,10 +11,11 @@ from wafer_jax.diagnosis import Diagnosis, FaultRecord
 from wafer_jax.errors import WaferError
 from wafer_jax.faults import FaultError
 from wafer_jax.hardware import DIRECTION_NAMES
-from wafer_jax.lowering import from_lanes
-from wafer_jax.mesh_state import WaferState, snapshot, sram_grid, unpack
+from wafer_jax.mesh_state import WaferState, lowered, unpack
 from wafer_jax.program import Program
 from wafer_jax.routes import sources
+from wafer_jax.snapshot import snapshot, sram_grid
+from wafer_jax.step_spec import from_lanes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -69,7 +70,12 @@ class Result:
     @property
     def stopped(self) -> bool:
         """Whether ``max_cycles`` ended the run before it could end by itself."""
-        return not bool(self.state.stuck)
+        return not bool(self.state.stuck) and not self.starved
+
+    @property
+    def starved(self) -> bool:
+        """Whether the watchdog ended the run."""
+        return self.state.starved is not None and bool(self.state.starved)
 
     @cached_property
     def cycles(self) -> int:
@@ -130,12 +136,17 @@ class Result:
     def link_words(self) -> np.ndarray:
         """[5, Y, X] int64: words that left each router in each direction."""
         totals = self.snapshot["router_total"]
-        source, held = sources(self.program, totals)
+        fixed = ~np.isin(np.arange(len(totals)), lowered(self.program, self.state)[0].dynamic)
+        source, held = sources(self.program.rx, self.program.tx, totals)
         sent = self.snapshot["sent"].reshape(len(totals), self.program.hw.num_pes)
         fed = np.take_along_axis(sent, np.maximum(source, 0).reshape(sent.shape), 1)
-        passed = np.where(source >= 0, fed.reshape(source.shape) - held, 0)
-        tx = self.program.tx
-        return np.stack([(passed * (tx >> d & 1)).sum(axis=0) for d in range(5)]).astype(np.int64)
+        passed = np.where(source >= 0, fed.reshape(source.shape) - held, 0)[fixed]
+        tx = self.program.tx[fixed]
+        words = np.stack([(passed * (tx >> d & 1)).sum(axis=0) for d in range(5)]).astype(np.int64)
+        if self.state.passed:
+            counted = np.stack([np.asarray(p) for p in self.state.passed])
+            words += from_lanes(counted, self.program.hw.mesh)
+        return words
 
     @cached_property
     def compute_cycles(self) -> np.ndarray:

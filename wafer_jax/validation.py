@@ -14,12 +14,15 @@ from wafer_jax.events import (
     AddToRegister,
     Branch,
     Combine,
+    Command,
     Compute,
     Event,
     Forward,
     Halt,
     Loop,
+    Reconfigure,
     Register,
+    SendControl,
     SetRegister,
     Signal,
     Slice,
@@ -31,13 +34,15 @@ from wafer_jax.events import (
     send_color,
 )
 from wafer_jax.hardware import DTYPE_BYTES, RAMP, WORD_BYTES
-from wafer_jax.program import NO_ROUTE, Program, Role
+from wafer_jax.program import NO_ROUTE, Program, Role, Segment
+from wafer_jax.routes import all_routes
 
 MAX_VALUE = 1 << 31
 MAX_COUNT = 1 << 30
 MAX_STRIDE = 1 << 20
 MAX_LEVELS = 8
 MAX_SEMAPHORES = 16
+MAX_SEGMENTS = 32
 MAX_KERNEL_CYCLES = 100_000_000
 """Bounds that keep clocks and counters within int32."""
 
@@ -49,29 +54,29 @@ def validate(program: Program) -> None:
       WaferError: Naming the PE, the colour or tile, the amount and the limit.
     """
     _validate_shapes(program)
+    rx, tx = all_routes(program)
+    wired = (rx == RAMP).any(axis=(0, 1)), (tx >> RAMP & 1 == 1).any(axis=(0, 1))
     for role, mask in zip(program.roles, program.role_masks, strict=True):
-        _validate_budget(program, role)
+        _validate_budget(program, role, mask)
         _validate_events(program, role)
         if mask.any():
-            _validate_colors(program, role, mask)
+            _validate_queues(program, role, mask)
+            _validate_colors(program, role, mask, wired)
 
 
 def _validate_shapes(program: Program) -> None:
-    hw, shape = program.hw, (len(program.colors), *program.hw.mesh)
-    if program.rx.shape != shape or program.tx.shape != shape:
-        raise WaferError(f"{program.name}: routes have shape {program.rx.shape}, not {shape}")
+    hw = program.hw
+    if not 1 <= len(program.segments) <= MAX_SEGMENTS:
+        raise WaferError(
+            f"{program.name}: {len(program.segments)} segments; 1 .. {MAX_SEGMENTS} can be run"
+        )
+    for segment in program.segments:
+        _validate_segment(program, segment)
     if program.role_of.shape != hw.mesh:
         raise WaferError(
             f"{program.name}: role_of has shape {program.role_of.shape}, not {hw.mesh}"
         )
-    numbers = (
-        ("role_of", program.role_of, 0, len(program.roles) - 1),
-        ("rx", program.rx, NO_ROUTE, RAMP),
-        ("tx", program.tx, 0, 31),
-    )
-    for name, grid, low, high in numbers:
-        if grid.size and (grid.min() < low or grid.max() > high):
-            raise WaferError(f"{program.name}: {name} holds numbers outside {low} .. {high}")
+    _validate_range(program, "role_of", program.role_of, 0, len(program.roles) - 1)
     if len(program.colors) > hw.colors or any(not 0 <= c < hw.colors for c in program.colors):
         raise WaferError(
             f"{program.name}: uses colours {program.colors}, but {hw.name} has {hw.colors} (0 .. "
@@ -83,13 +88,48 @@ def _validate_shapes(program: Program) -> None:
         )
 
 
-def _validate_budget(program: Program, role: Role) -> None:
+def _validate_range(program: Program, name: str, grid: np.ndarray, low: int, high: int) -> None:
+    if grid.size and (grid.min() < low or grid.max() > high):
+        raise WaferError(f"{program.name}: {name} holds numbers outside {low} .. {high}")
+
+
+def _validate_segment(program: Program, segment: Segment) -> None:
+    hw, shape = program.hw, (len(program.colors), *program.hw.mesh)
+    here = f"{program.name}: segment {segment.name!r}"
+    grids = (
+        ("rx", segment.rx, NO_ROUTE, RAMP),
+        ("tx", segment.tx, 0, 31),
+        ("positions", segment.positions, 1, len(segment.rx)),
+        ("ring", segment.ring, 0, 1),
+    )
+    for name, grid, low, high in grids:
+        wanted = (len(segment.rx), *shape) if name in ("rx", "tx") else shape
+        if grid.shape != wanted:
+            raise WaferError(f"{here}: {name} has shape {grid.shape}, not {wanted}")
+        _validate_range(program, name, grid, low, high)
+    if len(segment.rx) > hw.switch_positions:
+        raise WaferError(
+            f"{here}: a switch has {len(segment.rx)} positions, {hw.name} has {hw.switch_positions}"
+        )
+    if hw.switch_changes == "one side":
+        for p in range(1, len(segment.rx)):
+            changes = (segment.rx[p] != segment.rx[0]) & (segment.tx[p] != segment.tx[0])
+            for c, y, x in np.argwhere(changes & (segment.positions > p))[:1].tolist():
+                raise WaferError(
+                    f"{here}: PE (y={y}, x={x}), colour {program.colors[c]}: position {p} changes "
+                    f"both rx and tx; a switch of {hw.name} changes one side: use two positions"
+                )
+
+
+def _validate_budget(program: Program, role: Role, mask: np.ndarray) -> None:
     used, limit = role.words * WORD_BYTES, program.hw.data_bytes
     if used > limit:
         largest = max(role.tiles.values(), key=lambda t: t.words)
+        where = "".join(f" (e.g. PE y={y}, x={x})" for y, x in np.argwhere(mask)[:1].tolist())
         raise WaferError(
-            f"{program.name}: role {role.name!r} needs {used} bytes of SRAM per PE, {limit} are "
-            f"free; largest tile {largest.name!r} has {largest.words * WORD_BYTES}: use more PEs"
+            f"{program.name}: role {role.name!r}{where} needs {used} bytes of SRAM per PE, "
+            f"{limit} are free; largest tile {largest.name!r} has {largest.words * WORD_BYTES}: "
+            f"use more PEs"
         )
 
 
@@ -121,6 +161,10 @@ def _problem(program: Program, role: Role, event: Event, at: int, length: int) -
                 return f"forwards {words} words"
         case Branch(target=target) if not 0 <= target < length:
             return f"branches to event {target} of {length}"
+        case Reconfigure(segment=int(s)) if not 0 <= s < len(program.segments):
+            return f"there is no segment {s}, the program has {len(program.segments)}"
+        case SendControl(command=command) if command not in get_args(Command):
+            return f"sends the command {command!r}, which is none of {get_args(Command)}"
         case SetRegister(value=v) | AddToRegister(value=v) | Branch(value=v):
             if not -MAX_VALUE <= v < MAX_VALUE:
                 return f"{v} does not fit a register of 32 bits"
@@ -159,32 +203,56 @@ def _outside(role: Role, offset: int, words: int) -> bool:
     return offset < 0 or offset + words > role.words
 
 
-def _validate_colors(program: Program, role: Role, mask: np.ndarray) -> None:
+def _validate_queues(program: Program, role: Role, mask: np.ndarray) -> None:
+    for g, queues in enumerate(role.queues):
+        where = f", segment {g}" if len(program.segments) > 1 else ""
+        here = f"{_example(program, role, mask)}{where}"
+        if g >= len(program.segments):
+            raise WaferError(f"{here}: binds queues in a segment that the program does not have")
+        for binding, depths in (
+            (queues.output, program.hw.output_queue_depths),
+            (queues.input, program.hw.input_queue_depths),
+        ):
+            numbers = set(binding.values())
+            if len(numbers) < len(binding) or not all(0 <= q < len(depths) for q in numbers):
+                raise WaferError(f"{here}: {len(binding)} colours need {len(binding)} distinct "
+                                 f"queues, {program.hw.name} has {len(depths)}")  # fmt: skip
+            if unknown := set(binding) - set(program.colors):
+                raise WaferError(f"{here}: binds colour {min(unknown)}, which has no route")
+
+
+def _example(program: Program, role: Role, mask: np.ndarray) -> str:
     y, x = (int(v) for v in np.argwhere(mask)[0])
-    here = f"{program.name}: role {role.name!r} (e.g. PE y={y}, x={x})"
-    for end, color_of, queues, depths in (
-        ("sends on", send_color, role.output_queues, program.hw.output_queue_depths),
-        ("receives from", receive_color, role.input_queues, program.hw.input_queue_depths),
-    ):
+    return f"{program.name}: role {role.name!r} (e.g. PE y={y}, x={x})"
+
+
+def _validate_colors(
+    program: Program, role: Role, mask: np.ndarray, wired: tuple[np.ndarray, np.ndarray]
+) -> None:
+    """Each end of a colour: one thread, a queue, and a route to the RAMP in some segment.
+
+    Args:
+      wired: [C, Y, X] bool each, pairs that ever receive from, and transmit to, the RAMP.
+    """
+    here = _example(program, role, mask)
+    ends = (
+        ("sends on", send_color, [q.output for q in role.queues], wired[0]),
+        ("receives from", receive_color, [q.input for q in role.queues], wired[1]),
+    )
+    for end, color_of, bindings, connected in ends:
         owner: dict[int, int] = {}
         for t, events in enumerate(role.threads):
             for color in (c for c in map(color_of, events) if c is not None):
                 if owner.setdefault(color, t) != t:
                     raise WaferError(f"{here}: threads {owner[color]} and {t} both use the end "
                                      f"that {end} colour {color}; one thread owns it")  # fmt: skip
-        if len(set(queues.values())) < len(queues) or any(
-            not 0 <= q < len(depths) for q in queues.values()
-        ):
-            raise WaferError(f"{here}: {len(queues)} colours need {len(queues)} distinct queues, "
-                             f"{program.hw.name} has {len(depths)}")  # fmt: skip
-        if missing := set(owner) - set(queues):
-            raise WaferError(f"{here}: {end} colour {min(missing)} without a queue")
-        for color in owner:
+        for color in sorted(owner):
+            if not any(color in binding for binding in bindings):
+                raise WaferError(f"{here}: {end} colour {color} without a queue")
             if color not in program.colors:
                 raise WaferError(f"{here}: {end} colour {color}, which has no route")
-            i = program.colors.index(color)
-            wired = program.rx[i] == RAMP if end == "sends on" else program.tx[i] >> RAMP & 1 == 1
-            if bad := np.argwhere(mask & ~wired).tolist():
+            unconnected = mask & ~connected[program.colors.index(color)]
+            if bad := np.argwhere(unconnected).tolist():
                 raise WaferError(
                     f"{program.name}: PE (y={bad[0][0]}, x={bad[0][1]}) {end} colour {color}, but "
                     f"its router is not connected to the RAMP for it: paint the route"

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wafer_jax.mesh_state import WaferState, snapshot
+from wafer_jax.mesh_state import WaferState
 from wafer_jax.program import Program
+from wafer_jax.snapshot import snapshot
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -123,8 +123,8 @@ def test_colours_and_queues_grow_with_k():
     program = allreduce_ktree.program(hw, 2, k=4)
     assert len(program.colors) <= 4 * 4 + 1
     root = program.role_at(0, root_of(243, 4))
-    assert len(root.input_queues) == 2 * 4
-    assert len(root.output_queues) == 1
+    assert len(root.bound(0).input) == 2 * 4
+    assert len(root.bound(0).output) == 1
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_words_of_the_second_phase_leave_the_cores_inside_a_group_alone():
     program = reduce_two_phase.program(toy((1, 12)), 2, 4)
     assert len(program.colors) == 4
     inside = program.role_at(0, 6)
-    assert len(inside.input_queues) == len(inside.output_queues) == 1
+    assert len(inside.bound(0).input) == len(inside.bound(0).output) == 1
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.diagnosis import diagnose
+from wafer_jax.execute import has_ended
 from wafer_jax.jitter import Jitter
-from wafer_jax.lowering import StepSpec, lower
-from wafer_jax.mesh_state import WaferState, initial_state, snapshot
+from wafer_jax.mesh_state import WaferState, initial_state, lowered
 from wafer_jax.program import Program
+from wafer_jax.snapshot import snapshot
 from wafer_jax.step import advance
+from wafer_jax.step_spec import StepSpec
 
 FOREVER = 2_000_000_000
 LOG_WORDS = 1024
@@ -31,21 +33,29 @@ class Machine:
         tiles: Mapping[str, np.ndarray] | None = None,
         values: bool = True,
         jitter: Jitter | None = None,
+        watchdog_cycles: int = 0,
         *,
+        carry_all: bool = False,
         roomy: bool = False,
     ) -> None:
         self.program = program
-        self.spec, self.code = lower(program, values=values, jitter=jitter is not None)
-        loaded = tiles if values else None
-        self.state = initial_state(program, loaded, values=values, jitter=jitter)
+        self.state = initial_state(
+            program,
+            tiles if values else None,
+            values=values,
+            jitter=jitter,
+            watchdog_cycles=watchdog_cycles,
+            carry_all=carry_all,
+        )
+        self.spec, self.code = lowered(program, self.state)
         if roomy and values:
             self.spec, self.state = _with_room(self.spec, self.state)
         self.ended = False
 
     def step(self) -> bool:
-        """Execute one cycle; False when the machine is stuck."""
+        """Execute one cycle; False when the machine is stuck, or a thread has starved."""
         self._advance(FOREVER, 1)
-        return not self.state.stuck
+        return not has_ended(self.state)
 
     def run(self, max_cycles: int = FOREVER) -> "Machine":
         self._advance(max_cycles, FOREVER)

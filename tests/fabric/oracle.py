@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import oracle_memory
+import oracle_router
+import oracle_routes
 import oracle_snapshot
 from oracle_jitter import Jitter, event_stall, start_stall
 from oracle_state import (
@@ -20,6 +22,7 @@ from oracle_state import (
     Fifo,
     Pe,
     Thread,
+    Word,
     read_tile,
     signed,
     write_tile,
@@ -35,8 +38,10 @@ from wafer_jax.events import (
     Halt,
     Loop,
     Receive,
+    Reconfigure,
     Register,
     Send,
+    SendControl,
     SetRegister,
     Signal,
     Wait,
@@ -46,10 +51,10 @@ from wafer_jax.events import (
     send_color,
 )
 from wafer_jax.faults import Fault
-from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX
-from wafer_jax.program import NO_ROUTE, Program
+from wafer_jax.hardware import RAMP
+from wafer_jax.program import Program
 
-STREAMS = (Send, Receive, Forward)
+STREAMS = (Send, SendControl, Receive, Forward)
 RELATION = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">=": operator.ge}
 
 
@@ -61,6 +66,7 @@ class Oracle:
       tiles: Name -> [*shape, Y, X], loaded wherever a PE's role has a tile of that name.
       values: False drops SRAM and payloads, like ``values="none"``.
       jitter: Makes PEs start later and stall before events.
+      watchdog_cycles: How long a thread may be blocked; 0 is for ever.
 
     Raises:
       WaferError: A kernel writes registers, and there are no values.
@@ -68,6 +74,7 @@ class Oracle:
     Attributes:
       now: The cycle that the next `step` executes.
       stuck: Whether the last `step` found that nothing can happen any more.
+      starved: Whether the last `step` found a thread that is blocked too long.
       seen: How often what happened ("multicast", "lost_link", "slot_contention", "jump", ...).
     """
 
@@ -77,6 +84,7 @@ class Oracle:
         tiles: Mapping[str, np.ndarray] | None = None,
         values: bool = True,
         jitter: Jitter | None = None,
+        watchdog_cycles: int = 0,
     ) -> None:
         if not values and any(map(_writes_registers, oracle_snapshot.all_events(program))):
             raise WaferError(f"{program.name}: its kernels write registers: run it with values")
@@ -84,8 +92,10 @@ class Oracle:
         self.hw = program.hw
         self.values = values
         self.jitter = jitter
+        self.watchdog_cycles = watchdog_cycles
         self.now = 0
         self.stuck = False
+        self.starved = False
         self.seen: Counter[str] = Counter()
         height, width = self.hw.mesh
         self.pes = {
@@ -95,29 +105,22 @@ class Oracle:
     # ---- construction ----------------------------------------------------------------------
 
     def _make_pe(self, y: int, x: int, tiles: Mapping[str, np.ndarray]) -> Pe:
-        program, hw = self.program, self.hw
+        program, colors = self.program, range(len(self.program.colors))
         role = program.role_at(y, x)
         tables = role.threads + ((),) * (program.num_threads - len(role.threads))
         pe = Pe(
-            number=y * hw.mesh[1] + x,
+            number=y * self.hw.mesh[1] + x,
+            at=(y, x),
             threads=[Thread(number, events) for number, events in enumerate(tables)],
             sram=np.full(program.sram_words if self.values else 0, POISON, np.uint32),
+            tables=[
+                [oracle_routes.routes_of(segment, c, y, x) for c in colors]
+                for segment in program.segments
+            ],
+            router=[Fifo() for _ in colors],
+            queue=[Fifo() for _ in colors],
         )
-        for c, color in enumerate(program.colors):
-            rx, mask = int(program.rx[c, y, x]), int(program.tx[c, y, x])
-            tx = tuple(d for d in range(5) if mask >> d & 1)
-            pe.routes.append((rx, tx))
-            if rx == RAMP:
-                queue = role.output_queues.get(color)
-                depth = 0 if queue is None else hw.output_queue_depths[queue]
-                latency = 1 + hw.ramp_cycles
-                pe.router[c] = Fifo(hw.router_depth + depth + latency, latency)
-            elif rx != NO_ROUTE:
-                pe.router[c] = Fifo(hw.router_depth + hw.hop_cycles, hw.hop_cycles)
-            if RAMP in tx:
-                queue = role.input_queues.get(color)
-                depth = 0 if queue is None else hw.input_queue_depths[queue]
-                pe.queue[c] = Fifo(depth + hw.ramp_cycles, hw.ramp_cycles)
+        oracle_routes.enter(self, pe, 0)
         for name, tile in role.tiles.items():
             if self.values and name in tiles:
                 write_tile(pe.sram, tile, tiles[name][..., y, x])
@@ -133,22 +136,41 @@ class Oracle:
     # ---- one cycle (section 2) ---------------------------------------------------------------
 
     def step(self) -> bool:
-        """Execute one cycle and move ``now`` on; False when the machine is stuck."""
+        """Execute one cycle and move ``now`` on; False when the run is at its end."""
+        if self.starved:
+            return False
         departures = [
-            (pe, c, self._targets(y, x, c))
-            for (y, x), pe in self.pes.items()
-            for c in self._arbitrate(y, x, pe)
+            (pe, c, oracle_router.targets(self, pe, c))
+            for pe in self.pes.values()
+            for c in oracle_router.arbitrate(self, pe)
         ]
         issues = [(pe, thread) for pe in self.pes.values() if (thread := self._choose(pe))]
-        # Every decision is made: from here on the state may change.
+        starving = self._starving([thread for _, thread in issues])
+        # Every decision is made: from here on the state may change. Routes and latencies do so
+        # last, since all words of a cycle move by those of the snapshot.
+        commands = []
         for pe, c, targets in departures:
             word = pe.router[c].pop()
+            oracle_routes.check_mixed(self, pe, c, word)
             for fifo in targets:
-                fifo.push(word, self.now)
+                self._push(fifo, word)
             self.seen["multicast"] += len(targets) > 1
+            if word.command is not None:
+                self.seen["control_ends"] += not targets
+                commands.append((pe, c, word.command))
+        changes = []
         for pe, thread in issues:
+            if isinstance(thread.event, Reconfigure):
+                changes.append((pe, pe.value(thread.event.segment)))
             self._issue(pe, thread)
-        return self._advance(moved=bool(departures or issues))
+        for pe, c, command in commands:
+            oracle_routes.obey(self, pe, c, command)
+        for pe, segment in changes:
+            oracle_routes.reconfigure(self, pe, segment)
+        for pe in starving:
+            self.fault(pe, Fault.STARVED)
+        self.starved = bool(starving)
+        return self._advance(moved=bool(departures or issues)) and not self.starved
 
     def _advance(self, moved: bool) -> bool:
         """Sections 4 and 5: the next cycle, a jump, or stuck (``now`` then stays)."""
@@ -162,56 +184,20 @@ class Oracle:
             self.now = min(later)
         return not self.stuck
 
-    # ---- routers (section 2.1) ---------------------------------------------------------------
-
-    def _arbitrate(self, y: int, x: int, pe: Pe) -> list[int]:
-        """Colours whose head leaves this router in this cycle; moves the colour pointer."""
-        num_colors = len(self.program.colors)
-        order = [(pe.color_pointer + i) % num_colors for i in range(num_colors)]
-        taken: set[int] = set()
-        winners, losers = [], []
-        for c in order:
-            if c not in pe.router or not pe.router[c].has_head(self.now):
-                continue
-            if not self._accepted(y, x, pe, c):
-                continue
-            links = set(pe.routes[c][1])
-            if links & taken:
-                losers.append(c)
-            else:
-                taken |= links
-                winners.append(c)
-        if losers:
-            self.seen["lost_link"] += 1
-            pe.color_pointer = losers[0]
-        return winners
-
-    def _accepted(self, y: int, x: int, pe: Pe, c: int) -> bool:
-        """Whether every target takes the ready head of colour ``c``."""
-        links = pe.routes[c][1]
-        listens = [self._listens(y, x, c, d) for d in links]
-        if not links or NO_ROUTE in listens:
-            self.fault(pe, Fault.UNROUTED)
-            return False
-        if any(rx != OPPOSITE[d] for d, rx in zip(links, listens, strict=True)):
-            self.seen["listens_elsewhere"] += 1
-            return False
-        return all(fifo.has_room() for fifo in self._targets(y, x, c))
-
-    def _listens(self, y: int, x: int, c: int, direction: int) -> int:
-        """Where the target in a direction receives the colour from; off the mesh: nowhere."""
-        if direction == RAMP:
-            return RAMP
-        neighbour = self.pes.get((y + STEP_YX[direction][0], x + STEP_YX[direction][1]))
-        return neighbour.routes[c][0] if neighbour else NO_ROUTE
-
-    def _targets(self, y: int, x: int, c: int) -> list[Fifo]:
-        """FIFOs into which a word of colour ``c`` goes from this router."""
-        pe = self.pes[y, x]
+    def _starving(self, issuing: list[Thread]) -> list[Pe]:
+        """PEs with a thread that the watchdog finds blocked too long in this cycle (section 4)."""
         return [
-            pe.queue[c] if d == RAMP else self.pes[y + STEP_YX[d][0], x + STEP_YX[d][1]].router[c]
-            for d in pe.routes[c][1]
+            pe
+            for pe in self.pes.values()
+            for t in pe.threads
+            if self.watchdog_cycles
+            and not t.halted
+            and not any(t is other for other in issuing)
+            and self.now - max(t.ready_at, t.idle_from) >= self.watchdog_cycles
         ]
+
+    def _push(self, fifo: Fifo, word: Word) -> None:
+        self.seen["held_up"] += fifo.push(word, self.now)
 
     # ---- threads (section 2.2) ---------------------------------------------------------------
 
@@ -235,15 +221,20 @@ class Oracle:
         if thread.words < 1:
             return True
         into, out_of = send_color(event), receive_color(event)
-        return (into is None or pe.router[self._axis(into)].has_room()) and (
+        return (into is None or self._has_room(pe, self._axis(into))) and (
             out_of is None or pe.queue[self._axis(out_of)].has_head(self.now)
         )
+
+    def _has_room(self, pe: Pe, c: int) -> bool:
+        return pe.routes[c][0] == RAMP and pe.router[c].has_room()
 
     def _issue(self, pe: Pe, thread: Thread) -> None:
         event, cycles = thread.event, 1
         match event:
             case Send() | Receive() | Forward():
                 self._stream(pe, thread, event)
+            case SendControl(color=color, command=command):
+                self._send(pe, color, Word(0, pe.segment, command))
             case Compute():
                 cycles = min(max(pe.value(event.cycles), 1), 100_000_000)
                 oracle_memory.compute(self, pe, event, cycles)
@@ -256,6 +247,7 @@ class Oracle:
             case AddToRegister(register=r, value=value):
                 pe.registers[r] = signed(pe.registers[r] + value)
         self.seen[type(event).__name__.lower()] += 1
+        thread.idle_from = self.now + 1
         thread.left -= 1
         if thread.left == 0:
             self._load(pe, thread, self._successor(pe, thread), self.now + cycles)
@@ -298,18 +290,21 @@ class Oracle:
             return
         word = 0
         if out_of is not None:
-            word = pe.queue[self._axis(out_of)].pop()
+            word = pe.queue[self._axis(out_of)].pop().data
             pe.received[self._axis(out_of)] += 1
         if self.values and event_slice(event) is not None:
             word = oracle_memory.touch(self, pe, thread, event, word)
         if into is not None:
-            pe.router[self._axis(into)].push(word, self.now)
-            pe.sent[self._axis(into)] += 1
+            self._send(pe, into, Word(word, pe.segment))
+
+    def _send(self, pe: Pe, color: int, word: Word) -> None:
+        self._push(pe.router[self._axis(color)], word)
+        pe.sent[self._axis(color)] += 1
 
     # ---- whole runs ----------------------------------------------------------------------------
 
     def run(self, max_cycles: int = 100_000) -> "Oracle":
-        """Step until stuck, or until ``now`` reaches ``max_cycles``; then `finish`."""
+        """Step until stuck or starved, or until ``now`` reaches ``max_cycles``; then `finish`."""
         while self.now < max_cycles and self.step():
             pass
         return self.finish()
@@ -320,7 +315,7 @@ class Oracle:
             return self
         quiescent = all(t.halted for t in self._threads())
         for pe in self.pes.values():
-            left_over = any(f.words for f in (*pe.router.values(), *pe.queue.values()))
+            left_over = any(f.words for f in (*pe.router, *pe.queue))
             if quiescent and left_over:
                 pe.faults |= Fault.UNDELIVERED
             if not all(t.halted for t in pe.threads):
@@ -356,7 +351,7 @@ class Oracle:
         return (thread for pe in self.pes.values() for thread in pe.threads)
 
     def _fifos(self) -> Iterator[Fifo]:
-        return (f for pe in self.pes.values() for f in (*pe.router.values(), *pe.queue.values()))
+        return (f for pe in self.pes.values() for f in (*pe.router, *pe.queue))
 
     def snapshot(self) -> dict[str, Any]:
         """The state at the start of cycle ``now`` (see `oracle_snapshot`)."""

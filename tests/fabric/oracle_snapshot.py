@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 def snapshot(oracle: "Oracle") -> dict[str, Any]:
     """The state at the start of cycle ``now``, after its phase (a).
 
+    Words sent include control wavelets; words received, which are data, do not.
+
     Axes: C colours, T threads, S semaphores, L loop levels, G registers, Y rows, X columns.
     """
     program, now = oracle.program, oracle.now
@@ -33,7 +35,7 @@ def snapshot(oracle: "Oracle") -> dict[str, Any]:
         return np.stack(each) if each else np.zeros((0, *program.hw.mesh), dtype)
 
     def measure(family: str, of: Callable[[Fifo], int]) -> np.ndarray:
-        return planes(colors, lambda pe, c: of(f) if (f := getattr(pe, family).get(c)) else 0)
+        return planes(colors, lambda pe, c: of(getattr(pe, family)[c]))
 
     loop_counters = [
         planes(threads, lambda pe, t, n=n: pe.threads[t].loop_counters[n]) for n in range(levels)
@@ -44,6 +46,10 @@ def snapshot(oracle: "Oracle") -> dict[str, Any]:
         "router_total": measure("router", lambda f: len(f.words)),
         "input_ready": measure("queue", lambda f: f.ready(now)),
         "input_total": measure("queue", lambda f: len(f.words)),
+        "rx": planes(colors, lambda pe, c: pe.routes[c][0]),
+        "tx": planes(colors, lambda pe, c: sum(1 << d for d in pe.routes[c][1])),
+        "segment": plane(lambda pe: pe.segment),
+        "position": planes(colors, lambda pe, c: pe.positions[c]),
         "color_pointer": plane(lambda pe: pe.color_pointer),
         "thread_pointer": plane(lambda pe: pe.thread_pointer),
         "pc": planes(threads, lambda pe, t: pe.threads[t].pc),

@@ -2,24 +2,44 @@
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
 
-from wafer_jax.events import Combine, Event, Register, Tile
+from wafer_jax.events import Combine, Command, Event, Register, Tile
+
+if TYPE_CHECKING:
+    from oracle_routes import Routes
 
 POISON = 0x7FBD7FBD
 COMBINE = {"add": np.add, "max": np.maximum, "min": np.minimum}
 ELEMENT = {"float32": np.float32, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16}
 
 
-class Fifo:
-    """Words in order, each with the cycle from which it may leave (section 1, FIFOs)."""
+@dataclass(frozen=True)
+class Word:
+    """Data, or with a command a control wavelet; and the segment in which it was sent."""
 
-    def __init__(self, capacity: int, latency: int) -> None:
-        self.capacity = capacity
-        self.latency = latency
-        self.words: deque[tuple[int, int]] = deque()
+    data: int
+    segment: int
+    command: Command | None = None
+
+
+class Fifo:
+    """Words in order, each with the cycle from which it may leave (section 1, FIFOs).
+
+    Without a route it has neither capacity nor latency.
+    """
+
+    def __init__(self) -> None:
+        self.capacity = 0
+        self.latency = 0
+        self.words: deque[tuple[int, Word]] = deque()
+
+    @property
+    def head(self) -> Word:
+        return self.words[0][1]
 
     def has_room(self) -> bool:
         return len(self.words) < self.capacity
@@ -33,11 +53,14 @@ class Fifo:
     def ready(self, now: int) -> int:
         return sum(ready_at <= now for ready_at, _ in self.words)
 
-    def push(self, word: int, now: int) -> None:
+    def push(self, word: Word, now: int) -> bool:
+        """Append a word; whether the one ahead of it holds it up in the pipeline."""
         assert self.has_room()
-        self.words.append((now + self.latency, word))
+        earliest = self.words[-1][0] + 1 if self.words else 0
+        self.words.append((max(now + self.latency, earliest), word))
+        return earliest > now + self.latency
 
-    def pop(self) -> int:
+    def pop(self) -> Word:
         return self.words.popleft()[1]
 
 
@@ -45,8 +68,8 @@ class Fifo:
 class Thread:
     """One thread's place in its table; a thread that its role lacks has an empty table.
 
-    ``words`` is how many the current event moves if it is a stream, and ``loaded`` how many events
-    came before it.
+    ``words`` is how many the current event moves if it is a stream, ``loaded`` how many events
+    came before it, and ``idle_from`` the cycle after its last issue.
     """
 
     number: int
@@ -56,6 +79,7 @@ class Thread:
     left: int = 0
     loaded: int = 0
     ready_at: int = 0
+    idle_from: int = 0
     halted: bool = False
     loop_counters: Counter = field(default_factory=Counter)
 
@@ -76,14 +100,22 @@ class Running:
 
 @dataclass
 class Pe:
-    """Everything that lies on one PE; ``number`` is its place in row-major order."""
+    """Everything that lies on one PE ``at`` (y, x); ``number`` is its place in row-major order.
+
+    ``tables`` are the routes of every segment and colour, ``routes`` the current (rx, tx) by
+    colour.
+    """
 
     number: int
+    at: tuple[int, int]
     threads: list[Thread]
     sram: np.ndarray
-    routes: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)  # (rx, tx) by colour
-    router: dict[int, Fifo] = field(default_factory=dict)
-    queue: dict[int, Fifo] = field(default_factory=dict)
+    tables: "list[list[Routes]]"
+    router: list[Fifo]
+    queue: list[Fifo]
+    segment: int = 0
+    positions: Counter = field(default_factory=Counter)
+    routes: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     color_pointer: int = 0
     thread_pointer: int = 0
     semaphores: Counter = field(default_factory=Counter)

@@ -15,8 +15,8 @@ def roles(program: Program) -> pd.DataFrame:
             "pes": int(mask.sum()),
             "threads": len(role.threads),
             "events": sum(len(events) for events in role.threads),
-            "sends_on": " ".join(map(str, role.output_queues)),
-            "receives_from": " ".join(map(str, role.input_queues)),
+            "sends_on": " ".join(map(str, role.bound(0).output)),
+            "receives_from": " ".join(map(str, role.bound(0).input)),
             "sram_bytes": role.words * WORD_BYTES,
         }
         for role, mask in zip(program.roles, program.role_masks, strict=True)

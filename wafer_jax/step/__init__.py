@@ -18,14 +18,23 @@ from jax import lax
 
 from wafer_jax.faults import Fault
 from wafer_jax.hardware import RAMP
-from wafer_jax.lowering import Code, StepSpec, lower
-from wafer_jax.mesh_state import FIRST_FAULT_SHIFT, WaferState
+from wafer_jax.mesh_state import FIRST_FAULT_SHIFT, WaferState, lowered
 from wafer_jax.program import Program
+from wafer_jax.step import (
+    dynamic,
+    kernels,
+    memory,
+    registers,
+    routers,
+    slots,
+    threads,
+    watchdog,
+)
 from wafer_jax.step import fifo as f
-from wafer_jax.step import kernels, memory, registers, routers, threads
-from wafer_jax.step.halo import earliest
+from wafer_jax.step.halo import agree
 from wafer_jax.step.issue import Issue, select
 from wafer_jax.step.reduce import or_lanes
+from wafer_jax.step_spec import Code, StepSpec
 
 NEVER = int(jnp.iinfo(jnp.int32).max)
 
@@ -48,7 +57,8 @@ def advance(
 
     def more(carry):
         state, steps = carry
-        return ~state.stuck & (state.now < until) & (steps < max_steps)
+        ended = state.stuck if state.starved is None else state.stuck | state.starved
+        return ~ended & (state.now < until) & (steps < max_steps)
 
     def body(carry):
         state, steps = carry
@@ -69,7 +79,7 @@ def run(
 
     The state is donated: use the returned one.
     """
-    spec, code = lower(program, values=state.memory is not None, jitter=state.jitter is not None)
+    spec, code = lowered(program, state)
     return advance(spec, code, state, jnp.int32(until), jnp.int32(max_steps))
 
 
@@ -80,12 +90,16 @@ def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
         inputs = {c: f.tick(spec.fifo, q) for c, q in zip(spec.delivered, state.input, strict=True)}
         router, inputs = lax.optimization_barrier((router, inputs))
     with jax.named_scope("decide"):
-        moves = routers.decide(spec, code, router, inputs, state.color_pointer)
-        issue = threads.decide(spec, code, state, router, inputs)
-        if spec.can_be_unrouted:
-            state = _record_unrouted(spec, code, state, router)
+        routes = dynamic.current_routes(spec, code, state)
+        controls = dynamic.control_heads(spec, state)
+        carried = slots.heads(spec, state)
+        pointer = state.color_pointer
+        moves = routers.decide(spec, routes, router, inputs, controls, pointer, carried)
+        issue = threads.decide(spec, routes, state, router, inputs)
+        state = _record_decisions(spec, code, state, router, moves, issue)
     with jax.named_scope("apply"):
-        router, inputs = _move_words(spec, router, inputs, moves, issue)
+        before = router, inputs
+        router, inputs = _move_words(spec, router, inputs, moves, issue, controls)
         router, inputs, issue = lax.optimization_barrier((router, inputs, _as_tuple(issue)))
         issue = Issue(*issue)
         flags = or_lanes(spec, _flags(spec, router, inputs, moves, issue))
@@ -100,13 +114,19 @@ def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
             ),
             semaphores=_count_semaphores(spec, state, issue),
         )
+        pushed = None
         if spec.values:
-            state = lax.cond(
+            nothing = jnp.zeros(spec.lanes, jnp.uint32)
+            state, pushed = lax.cond(
                 flags & _STREAMED != 0,
                 lambda s: _stream(spec, code, s, issue),
-                lambda s: s,
+                lambda s: (s, nothing),
                 state,
             )
+        if spec.dynamic or spec.carried:
+            switched = dynamic.apply_commands(spec, code, state, moves)
+            state = slots.move(spec, switched, *before, moves, issue, pushed)
+            state = replace(state, passed=dynamic.count_passed(spec, state, moves))
     with jax.named_scope("load"):
         state = lax.cond(
             flags & _FINISHED != 0, lambda s: _load(spec, code, s, issue), lambda s: s, state
@@ -125,19 +145,23 @@ def _move_words(
     inputs: dict[int, jax.Array],
     moves: routers.Moves,
     issue: Issue,
+    controls: dict[int, jax.Array],
 ) -> tuple[list[jax.Array], dict[int, jax.Array]]:
     """Pop and push all FIFOs."""
     fifo, inputs, out = spec.fifo, dict(inputs), []
     for c, q in enumerate(router):
         q = f.pop(fifo, q, (moves.taken[c] != 0).astype(fifo.dtype))
-        q = f.push(fifo, q, moves.arriving[c].astype(fifo.dtype), spec.hop_cycles)
+        push = f.push_behind if c in spec.dynamic else f.push
+        q = push(fifo, q, moves.arriving[c].astype(fifo.dtype), spec.hop_cycles)
         if c in spec.sending:
             sent = (issue.pushes >> c & 1).astype(fifo.dtype)
-            q = f.push(fifo, q, sent, 1 + spec.ramp_cycles)
+            q = push(fifo, q, sent, 1 + spec.ramp_cycles)
         out.append(q)
     for c in spec.delivered:
         popped = (issue.pops >> c & 1).astype(fifo.dtype)
         delivered = (moves.taken[c] >> RAMP & 1).astype(fifo.dtype)
+        if c in controls:
+            delivered = jnp.where(controls[c], 0, delivered)
         inputs[c] = f.pop(fifo, inputs[c], popped)
         inputs[c] = f.push(fifo, inputs[c], delivered, spec.ramp_cycles)
     return out, inputs
@@ -177,6 +201,9 @@ def _load(spec: StepSpec, code: Code, state: WaferState, issue: Issue) -> WaferS
     duration = threads.durations(spec, code, state, old)
     if spec.registers:
         state = registers.operate(code, state, issue, old)
+    if "segment" in code.table:
+        state, faults = dynamic.reconfigure(spec, code, state, issue, old)
+        state = _record(spec, state, faults, _where(spec, state, issue))
     if spec.kernels:
         state, faults = kernels.start(spec, code, state, issue, old, duration)
         state = _record(spec, state, faults, _where(spec, state, issue))
@@ -190,10 +217,13 @@ def _load(spec: StepSpec, code: Code, state: WaferState, issue: Issue) -> WaferS
     return replace(state, **changed)
 
 
-def _stream(spec: StepSpec, code: Code, state: WaferState, issue: Issue) -> WaferState:
+def _stream(
+    spec: StepSpec, code: Code, state: WaferState, issue: Issue
+) -> tuple[WaferState, jax.Array]:
     assert state.memory is not None
-    store, faults = memory.stream(spec, code, state.now, state.memory, issue)
-    return _record(spec, replace(state, memory=store), faults, _where(spec, state, issue))
+    store, faults, pushed = memory.stream(spec, code, state.now, state.memory, issue)
+    state = _record(spec, replace(state, memory=store), faults, _where(spec, state, issue))
+    return state, pushed
 
 
 def _where(spec: StepSpec, state: WaferState, issue: Issue) -> jax.Array:
@@ -213,14 +243,28 @@ def _record(spec: StepSpec, state: WaferState, bits: jax.Array, where: jax.Array
     )
 
 
-def _record_unrouted(
-    spec: StepSpec, code: Code, state: WaferState, router: list[jax.Array]
+def _record_decisions(
+    spec: StepSpec,
+    code: Code,
+    state: WaferState,
+    router: list[jax.Array],
+    moves: routers.Moves,
+    issue: Issue,
 ) -> WaferState:
-    bits = color = jnp.zeros(spec.lanes, jnp.int32)
-    for c, bad in reversed(list(enumerate(routers.unrouted_heads(spec, code, router)))):
-        bits = jnp.where(bad, int(Fault.UNROUTED), bits)
-        color = jnp.where(bad, c, color)
-    return _record(spec, state, bits, color)
+    """Faults that the decisions of the cycle show."""
+    if spec.can_be_unrouted or spec.dynamic:
+        bits = color = jnp.zeros(spec.lanes, jnp.int32)
+        heads = routers.unrouted_heads(spec, code, router, moves)
+        for c in sorted(heads, reverse=True):
+            bits = jnp.where(heads[c], int(Fault.UNROUTED), bits)
+            color = jnp.where(heads[c], c, color)
+        state = _record(spec, state, bits, color)
+    if spec.segments > 1:
+        state = _record(spec, state, *dynamic.mixed_segments(spec, code, state, moves))
+    if spec.watchdog:
+        bits, where = watchdog.starving(spec, state, issue)
+        state = watchdog.watch(spec, _record(spec, state, bits, where), issue, bits)
+    return state
 
 
 def _next_cycle(spec: StepSpec, state: WaferState, active: jax.Array) -> WaferState:
@@ -234,6 +278,8 @@ def _next_cycle(spec: StepSpec, state: WaferState, active: jax.Array) -> WaferSt
         return jnp.min(due)
 
     # Whoever wakes up does so after now + 1, so the earliest is right if only some are active.
-    following = earliest(spec, lax.cond(active, lambda s: s.now + 1, wake, state))
+    following = lax.cond(active, lambda s: s.now + 1, wake, state)
+    following, starved = agree(spec, following, state.starved)
     stuck = following == NEVER
-    return replace(state, now=jnp.where(stuck, state.now, following), stuck=stuck)
+    now = jnp.where(stuck, state.now, following)
+    return replace(state, now=now, stuck=stuck, starved=starved)

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from wafer_jax.lowering import FifoFormat
+from wafer_jax.step_spec import FifoFormat
 
 
 def tick(fifo: FifoFormat, q: jax.Array) -> jax.Array:
@@ -26,6 +26,18 @@ def push(fifo: FifoFormat, q: jax.Array, words: jax.Array, latency_cycles: int) 
     """Add ``words`` (0 or 1), ready in ``latency_cycles`` cycles."""
     one = (1 << fifo.count_bits) + (1 << (fifo.line_shift + latency_cycles - 1))
     return q + words * jnp.asarray(one, fifo.dtype)
+
+
+def push_behind(fifo: FifoFormat, q: jax.Array, words: jax.Array, latency_cycles: int) -> jax.Array:
+    """Like `push`, but ready one cycle after the word ahead of it at the earliest.
+
+    Needed where the latency of the input can change: else two words could be due in one cycle.
+    """
+    line = q >> fifo.line_shift
+    for step in (1, 2, 4, 8):
+        line |= line >> step
+    due = jnp.maximum(line + 1, 1 << (latency_cycles - 1)).astype(fifo.dtype)
+    return q + words * ((1 << fifo.count_bits) + (due << fifo.line_shift))
 
 
 def pop(fifo: FifoFormat, q: jax.Array, words: jax.Array) -> jax.Array:

@@ -16,9 +16,9 @@ from jax import lax
 
 from wafer_jax.faults import Fault
 from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES
-from wafer_jax.lowering import REGISTER, Code, KernelKind, StepSpec
 from wafer_jax.mesh_state import POISON, WaferState
 from wafer_jax.step.issue import Issue
+from wafer_jax.step_spec import REGISTER, Code, KernelKind, StepSpec
 
 BATCH = 64
 """PEs whose operands are gathered at a time."""

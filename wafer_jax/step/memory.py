@@ -1,8 +1,9 @@
 """SRAM and payloads (docs/semantics.md, section 2.3).
 
-Payloads do not travel: a sender writes its k-th word to its ring of the log, the receiver reads
-it there (`routes.payload_rings`). At most one thread per PE issues, so a cycle costs one read and
-one write of SRAM and of the log per lane.
+Where routes are fixed payloads do not travel: a sender writes its k-th word to its ring of the
+log, the receiver reads it there (`routes.payload_rings`). Those of carried colours travel
+(slots.py). At most one thread per PE issues, so a cycle costs one read and one write of SRAM and
+of the log per lane.
 """
 
 from dataclasses import replace
@@ -13,20 +14,20 @@ from jax import lax
 
 from wafer_jax.event_table import COMBINES, MODE_SHIFT, READS, WRITES
 from wafer_jax.faults import Fault
-from wafer_jax.lowering import INPUT_OR_OUTPUT, OUTPUT, Code, StepSpec
 from wafer_jax.mesh_state import POISON, MemoryState
 from wafer_jax.step.issue import Issue, select
+from wafer_jax.step_spec import INPUT_OR_OUTPUT, OUTPUT, Code, StepSpec
 
 _OPERATIONS = {"add": lax.add, "max": lax.max, "min": lax.min}
 
 
 def stream(
     spec: StepSpec, code: Code, now: jax.Array, memory: MemoryState, issue: Issue
-) -> tuple[MemoryState, jax.Array]:
+) -> tuple[MemoryState, jax.Array, jax.Array]:
     """Move the words that threads issue in this cycle.
 
     Returns:
-      The memory, and fault bits [n] int32.
+      The memory, fault bits [n] int32, and the payload [n] uint32 of the word that is pushed.
     """
     lane = jnp.arange(spec.lanes, dtype=jnp.int32)
     colors = (1 << spec.colors) - 1
@@ -41,26 +42,47 @@ def stream(
     place = address * spec.lanes + lane
     held = memory.sram.at[place].get(mode="promise_in_bounds", unique_indices=True)
     old = jnp.where(outside, jnp.uint32(POISON), held)
-    arrived = memory.log.at[select(issue.wins, memory.read_at)].get(mode="promise_in_bounds")
+    arrived = _arrived(spec, memory, issue)
     value = _combine(spec, mode >> MODE_SHIFT, old, jnp.where(pops, arrived, old))
     sram = memory.sram.at[place].set(
         jnp.where(writes & ~outside, value, held), mode="promise_in_bounds", unique_indices=True
     )
-    slot = jnp.where(pushes, select(issue.wins, memory.write_at), spec.log_words + lane)
-    log = memory.log.at[slot].set(value, mode="promise_in_bounds", unique_indices=True)
+    log = memory.log
+    if spec.log_words:
+        logged = issue.pushes & colors & ~_mask(spec.carried) != 0
+        slot = jnp.where(logged, select(issue.wins, memory.write_at), spec.log_words + lane)
+        log = log.at[slot].set(value, mode="promise_in_bounds", unique_indices=True)
     faults = jnp.where(reads & ~outside & (old == POISON), int(Fault.UNWRITTEN_READ), 0)
     if spec.dynamic_lengths:
         misses = (reads | writes) & outside
         faults |= jnp.where(misses, int(Fault.SRAM_OUT_OF_BOUNDS), 0)
     faults |= _races(spec, code, now, memory, issue, address, reads & ~outside, writes & ~outside)
-    return replace(
-        memory,
-        sram=sram,
-        log=log,
-        address=_advance(issue.wins, memory.address, memory.stride),
-        read_at=_advance_ring(issue.wins, pops, memory.read_at, memory.read_mask),
-        write_at=_advance_ring(issue.wins, pushes, memory.write_at, memory.write_mask),
-    ), faults
+    return (
+        replace(
+            memory,
+            sram=sram,
+            log=log,
+            address=_advance(issue.wins, memory.address, memory.stride),
+            read_at=_advance_ring(issue.wins, pops, memory.read_at, memory.read_mask),
+            write_at=_advance_ring(issue.wins, pushes, memory.write_at, memory.write_mask),
+        ),
+        faults,
+        value,
+    )
+
+
+def _arrived(spec: StepSpec, memory: MemoryState, issue: Issue) -> jax.Array:
+    """[n] uint32: payload of the word that the winner pops."""
+    word = jnp.zeros(spec.lanes, jnp.uint32)
+    if spec.log_words:
+        word = memory.log.at[select(issue.wins, memory.read_at)].get(mode="promise_in_bounds")
+    for c, slots in zip(spec.carried_inputs, memory.input_words, strict=True):
+        word = jnp.where(issue.pops >> c & 1 == 1, slots[0], word)
+    return word
+
+
+def _mask(colors: tuple[int, ...]) -> int:
+    return sum(1 << c for c in colors)
 
 
 def _combine(spec: StepSpec, how: jax.Array, old: jax.Array, word: jax.Array) -> jax.Array:

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wafer_jax.lowering import StepSpec
+from wafer_jax.step_spec import StepSpec
 
 
 def or_lanes(spec: StepSpec, flags: jax.Array) -> jax.Array:

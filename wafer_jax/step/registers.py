@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 
 from wafer_jax.event_table import ADD, BRANCHES, SET
-from wafer_jax.lowering import Code
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step.issue import Issue
+from wafer_jax.step_spec import Code
 
 
 def read(registers: jax.Array, index: jax.Array) -> jax.Array:

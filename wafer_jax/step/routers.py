@@ -11,10 +11,10 @@ import jax.numpy as jnp
 from jax import lax
 
 from wafer_jax.hardware import OPPOSITE, RAMP
-from wafer_jax.lowering import Code, StepSpec
 from wafer_jax.step import fifo as f
-from wafer_jax.step.halo import with_guards, without_ghosts
+from wafer_jax.step.halo import Edges, exchange, with_guards, without_ghosts
 from wafer_jax.step.reduce import any_lane
+from wafer_jax.step_spec import Code, StepSpec
 
 # XLA fuses unrolled colours and ports exponentially unless the phases are kept apart.
 barrier = lax.optimization_barrier
@@ -27,41 +27,100 @@ class Moves:
     Attributes:
       taken: C arrays [n] uint8, the transmit set that the head leaves through, 0 if it stays.
       arriving: C arrays [n] uint8, 1 where a word arrives over a link.
+      dead_ends: Arrays [n] bool by dynamic colour, a ready head has no way on.
       pointer: [n] int16, the next arbitration pointer, or None.
+      taken_edges: Per colour, what neighbouring devices took.
+      carried_edges: Per plane of ``decide``'s ``carried``, what their heads carry.
     """
 
     taken: list[jax.Array]
     arriving: list[jax.Array]
+    dead_ends: dict[int, jax.Array]
     pointer: jax.Array | None
+    taken_edges: list[Edges]
+    carried_edges: list[Edges]
 
 
 def decide(
     spec: StepSpec,
-    code: Code,
+    routes: list[jax.Array],
     router: list[jax.Array],
     inputs: dict[int, jax.Array],
+    controls: dict[int, jax.Array],
     pointer: jax.Array | None,
+    carried: list[tuple[int, jax.Array]],
 ) -> Moves:
-    """Choose the heads that leave, on the snapshot after the delay lines advanced."""
-    accepts = barrier([_accepting_side(spec, code.routes[c], router[c]) for c in _all(spec)])
-    accepts = with_guards(spec, accepts, _targets(spec))
-    wants = [_eligible(spec, code.routes[c], router[c], inputs.get(c), accepts[c], c)
-             for c in _all(spec)]  # fmt: skip
-    wants = barrier(wants)
+    """Choose the heads that leave, on the snapshot after the delay lines advanced.
+
+    Args:
+      spec: Static part.
+      routes: C arrays [n], the current routes.
+      router: C arrays [n], router FIFOs.
+      inputs: Arrays [n] by delivered colour, input queues.
+      controls: Arrays [n] bool by colour, the head is a control wavelet.
+      pointer: [n] int16, arbitration pointer, or None.
+      carried: (colour, [n]) of all that travels with the heads, for the neighbouring devices.
+    """
+    accepts = barrier([_accepting_side(spec, routes[c], router[c]) for c in _all(spec)])
+    beyond = exchange(spec, accepts, _targets(spec))
+    accepts = [with_guards(spec, *a) for a in zip(accepts, beyond, strict=True)]
+    wants = [
+        _eligible(spec, routes[c], router[c], inputs.get(c), controls.get(c), accepts[c], c)
+        for c in _all(spec)
+    ]
+    dead = [_dead_end(spec, routes[c], router[c], accepts[c], c) for c in spec.dynamic]
+    wants, dead = barrier((wants, dead))
     if spec.arbitrates:
         contested = any_lane(spec, _overlap(wants))
         wants, pointer = lax.cond(
             contested, lambda w, p: _arbitrate(spec, w, p), lambda w, p: (w, p), wants, pointer
         )
         wants, pointer = barrier((wants, pointer))
-    guarded = barrier(with_guards(spec, wants, _sources(spec)))
-    return Moves(wants, [_arriving(spec, guarded[c], c) for c in _all(spec)], pointer)
+    sources = _sources(spec)
+    beyond = exchange(
+        spec,
+        [*wants, *(plane for _, plane in carried)],
+        [*sources, *(sources[c] for c, _ in carried)],
+    )
+    taken_edges, carried_edges = beyond[: spec.colors], beyond[spec.colors :]
+    guarded = barrier([with_guards(spec, *w) for w in zip(wants, taken_edges, strict=True)])
+    arriving = [_arriving(spec, guarded[c], c) for c in _all(spec)]
+    dead_ends = dict(zip(spec.dynamic, dead, strict=True))
+    return Moves(wants, arriving, dead_ends, pointer, taken_edges, carried_edges)
 
 
-def unrouted_heads(spec: StepSpec, code: Code, router: list[jax.Array]) -> list[jax.Array]:
-    """Per colour [n] bool: a ready head that has no way on."""
-    assert code.unrouted is not None
-    return [(f.ready(spec.fifo, router[c]) > 0) & code.unrouted[c] for c in _all(spec)]
+def unrouted_heads(
+    spec: StepSpec, code: Code, router: list[jax.Array], moves: Moves
+) -> dict[int, jax.Array]:
+    """By colour [n] bool: a ready head that has no way on."""
+    out = dict(moves.dead_ends)
+    if spec.can_be_unrouted:
+        assert code.unrouted is not None
+        for c in set(_all(spec)) - set(spec.dynamic):
+            out[c] = (f.ready(spec.fifo, router[c]) > 0) & code.unrouted[c]
+    return out
+
+
+def arriving_words(
+    spec: StepSpec, moves: Moves, heads: jax.Array, beyond: Edges, color: int
+) -> jax.Array:
+    """[n]: what arrives over a link; 0 where nothing does.
+
+    Args:
+      spec: Static part.
+      moves: What the routers decided.
+      heads: [n], what every head carries.
+      beyond: The same of neighbouring devices, of ``moves.carried_edges``.
+      color: Index of the colour.
+    """
+    out = jnp.zeros_like(heads)
+    taken = with_guards(spec, moves.taken[color], moves.taken_edges[color])
+    heads = with_guards(spec, heads, beyond)
+    for d in spec.links[color]:
+        if d != RAMP:
+            here = _shifted(spec, taken, OPPOSITE[d]) >> d & 1 == 1
+            out |= jnp.where(here, _shifted(spec, heads, OPPOSITE[d]), 0)
+    return out
 
 
 def _all(spec: StepSpec) -> range:
@@ -88,12 +147,15 @@ def _shifted(spec: StepSpec, guarded: jax.Array, direction: int) -> jax.Array:
     return lax.slice_in_dim(guarded, start, start + spec.lanes)
 
 
+_FULL = 8
+
+
 def _accepting_side(spec: StepSpec, routes: jax.Array, router: jax.Array) -> jax.Array:
-    """1 + the direction from which the router FIFO accepts a word now, or 0."""
+    """1 + the direction from which the router FIFO accepts words, or 0; plus _FULL if not now."""
     fifo = spec.fifo
     capacity = routes >> 8 & ((1 << fifo.count_bits) - 1)
     side = routes >> 5 & 7
-    return jnp.where(f.total(fifo, router) < capacity, side, 0).astype(jnp.uint8)
+    return jnp.where(f.total(fifo, router) < capacity, side, side | _FULL).astype(jnp.uint8)
 
 
 def _eligible(
@@ -101,6 +163,7 @@ def _eligible(
     routes: jax.Array,
     router: jax.Array,
     inputs: jax.Array | None,
+    control: jax.Array | None,
     accepts: jax.Array,
     color: int,
 ) -> jax.Array:
@@ -111,10 +174,24 @@ def _eligible(
         if d == RAMP:
             assert inputs is not None
             free = f.total(fifo, inputs) < (routes >> (8 + fifo.count_bits))
+            if control is not None:
+                free |= control
         else:
             free = _shifted(spec, accepts, d) == OPPOSITE[d] + 1
         ok &= (routes >> d & 1 == 0) | free
     return jnp.where(ok, routes & 31, 0).astype(jnp.uint8)
+
+
+def _dead_end(
+    spec: StepSpec, routes: jax.Array, router: jax.Array, accepts: jax.Array, color: int
+) -> jax.Array:
+    """[n] bool: a ready head whose transmit set is empty or meets a router that never listens."""
+    deaf = routes & 31 == 0
+    for d in spec.links[color]:
+        if d != RAMP:
+            silent = _shifted(spec, accepts, d) & (_FULL - 1) == 0
+            deaf |= (routes >> d & 1 == 1) & silent
+    return (f.ready(spec.fifo, router) > 0) & deaf
 
 
 def _overlap(wants: list[jax.Array]) -> jax.Array:

@@ -3,25 +3,26 @@
 import jax
 import jax.numpy as jnp
 
+from wafer_jax.hardware import RAMP
 from wafer_jax.jitter import stall
-from wafer_jax.lowering import Code, StepSpec
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import fifo as f
 from wafer_jax.step import registers
 from wafer_jax.step.halo import pe_numbers
 from wafer_jax.step.issue import Issue, select
+from wafer_jax.step_spec import Code, StepSpec
 from wafer_jax.validation import MAX_KERNEL_CYCLES
 
 
 def decide(
     spec: StepSpec,
-    code: Code,
+    routes: list[jax.Array],
     state: WaferState,
     router: list[jax.Array],
     inputs: dict[int, jax.Array],
 ) -> Issue:
     """Choose the thread that issues, on the snapshot after the delay lines advanced."""
-    available, room = _resources(spec, code, state, router, inputs)
+    available, room = _resources(spec, routes, state, router, inputs)
     requests = [
         (state.ready_at[t] <= state.now)
         & (((state.need_in[t] & ~available) | (state.need_out[t] & ~room)) == 0)
@@ -41,7 +42,7 @@ def decide(
 
 def _resources(
     spec: StepSpec,
-    code: Code,
+    routes: list[jax.Array],
     state: WaferState,
     router: list[jax.Array],
     inputs: dict[int, jax.Array],
@@ -55,8 +56,11 @@ def _resources(
     for s, count in enumerate(state.semaphores):
         available |= (count > 0).astype(dtype) << (spec.colors + s)
     for c in spec.sending:
-        capacity = code.routes[c] >> 8 & ((1 << fifo.count_bits) - 1)
-        room |= (f.total(fifo, router[c]) < capacity).astype(dtype) << c
+        capacity = routes[c] >> 8 & ((1 << fifo.count_bits) - 1)
+        free = f.total(fifo, router[c]) < capacity
+        if c in spec.dynamic:
+            free &= routes[c] >> 5 & 7 == RAMP + 1
+        room |= free.astype(dtype) << c
     return available, room
 
 
@@ -159,6 +163,8 @@ def load_next(
         changed["compute_cycles"] = state.compute_cycles + jnp.where(done, duration, 0)
     if spec.dynamic_lengths:
         changed["length"] = update(state.length, length)
+    if spec.controls:
+        changed["control"] = update(state.control, row["control"])
     if spec.jitter:
         changed["loads"] = tuple(
             n + (w & done).astype(jnp.int32) for n, w in zip(state.loads, wins, strict=True)
