@@ -18,7 +18,7 @@ from wafer_jax.blocks import Blocks, from_blocks, to_blocks
 from wafer_jax.devices import place
 from wafer_jax.execute import run_from
 from wafer_jax.lowering import lower
-from wafer_jax.mesh_state import initial_state
+from wafer_jax.mesh_state import initial_state, lowered
 from wafer_jax.step import advance
 
 SEEDS = 6
@@ -29,16 +29,23 @@ CUTS = [
     pytest.param(FAMILIES, 5, (4, 1), id="a block without PEs, jitter"),
     pytest.param(FAMILIES, 9, (2, 2), id="rows and columns not divisible, jitter"),
     pytest.param(FAMILIES, 7, (1, 4), id="columns not divisible"),
-    pytest.param(REGISTER_FAMILIES, 4, (2, 2), id="registers, jitter"),
+    pytest.param(REGISTER_FAMILIES, 2, (2, 2), id="kernels with registers, jitter"),
 ]
 
 
 class Both:
     """A program on one device and on several."""
 
-    def __init__(self, program, jitter, devices):
-        self.spec, self.code = lower(program, values=False, jitter=jitter is not None)
-        self.one = initial_state(program, values=False, jitter=jitter)
+    def __init__(self, program, tiles, jitter, devices, watchdog_cycles=0):
+        self.one = initial_state(
+            program,
+            tiles,
+            values=tiles is not None,
+            jitter=jitter,
+            watchdog_cycles=watchdog_cycles,
+            carry_all=tiles is not None,
+        )
+        self.spec, self.code = lowered(program, self.one)
         self.place = place(self.spec, self.code, jax.tree.map(jnp.copy, self.one), devices)
         self.many = self.place.state
 
@@ -63,8 +70,8 @@ def same(one, many):
 
 @pytest.mark.parametrize(("families", "family", "devices"), CUTS)
 def test_every_cycle(families, family, devices):
-    program, _, _, jitter = next(runs(families, family, 0, 1))
-    both = Both(program, jitter, devices)
+    program, tiles, _, jitter = next(runs(families, family, 0, 1))
+    both = Both(program, tiles, jitter, devices)
     both.agree()
     while not both.one.stuck:
         both.advance(1)
@@ -74,8 +81,8 @@ def test_every_cycle(families, family, devices):
 
 @pytest.mark.parametrize(("families", "family", "devices"), CUTS)
 def test_ends(families, family, devices):
-    for program, _, _, jitter in runs(families, family, 1, SEEDS):
-        both = Both(program, jitter, devices)
+    for program, tiles, _, jitter in runs(families, family, 1, SEEDS):
+        both = Both(program, tiles, jitter, devices)
         both.advance(MAX_CYCLES)
         both.agree()
 
