@@ -32,11 +32,15 @@ def example():
         thread.send(3, x.slice(words=n))
     with thread.when(n, "<", 2):
         thread.add(n, 1)
-    thread.send(3, h).wait(0)
+    thread.send(3, h).wait(0).control(7, "advance").reconfigure(wj.Register(1))
     source.thread(1).signal(0)
     sink = b.role("sink", at=(1, 2))
     sink.thread().receive(3, x, "add").receive(3, h, "max")
     sink.thread().send(5, x.slice(0, 2, 3))
+    second = b.segment("second")
+    second.switch(7, 0, 0, (wj.RAMP, wj.E), (wj.RAMP, [wj.S, wj.E]), ring=True)
+    b.path(7, (0, 0), (0, 1))
+    sink.thread().reconfigure(second)
     b.role("end", at=(0, 1)).thread().receive(5, x.slice(1, words=2))
     return b.build(inputs=["x", "h"], outputs=["x"])
 
@@ -61,9 +65,12 @@ def test_the_same_program_comes_back(saved):
     expected = example()
     assert program.roles == expected.roles
     assert program.hw == expected.hw
-    for name in ("rx", "tx", "role_of"):
-        np.testing.assert_array_equal(getattr(program, name), getattr(expected, name))
-    assert (program.colors, program.inputs, program.outputs) == ((3, 5), ("x", "h"), ("x",))
+    np.testing.assert_array_equal(program.role_of, expected.role_of)
+    assert [s.name for s in program.segments] == ["first", "second"]
+    for one, other in zip(program.segments, expected.segments, strict=True):
+        for name in ("rx", "tx", "positions", "ring"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert (program.colors, program.inputs, program.outputs) == ((3, 5, 7), ("x", "h"), ("x",))
     for name, value in tiles().items():
         np.testing.assert_array_equal(loaded[name], value)
     first, again = wj.run(expected, tiles()), wj.run(program, loaded)
@@ -121,8 +128,8 @@ def _set(where, **values):
         (lambda t, a: _set(t["hw"], hops=1), "unknown key hops"),
         (lambda t, a: _set(t["hw"], mesh=[2, 10**9]), "mesh = 1000000000"),
         (lambda t, a: _set(t["hw"], hop_cycles=0), "hop_cycles = 0"),
-        (lambda t, a: _set(t, colors=[5, 3]), "colours are not in order"),
-        (lambda t, a: _set(t, colors=[3, 99]), "uses colours"),
+        (lambda t, a: _set(t, colors=[5, 3, 7]), "colours are not in order"),
+        (lambda t, a: _set(t, colors=[3, 5, 99]), "uses colours"),
         (lambda t, a: _set(_first_send(t), op="__import__"), "no event"),
         (lambda t, a: _set(_first_send(t), color=True), "no 32-bit number"),
         (lambda t, a: _set(_first_send(t), color=4), "has no route|without a queue"),
@@ -135,10 +142,18 @@ def _set(where, **values):
         (lambda t, a: t["roles"][0]["threads"][0].clear(), "does not end in Halt"),
         (lambda t, a: _set(t["roles"][1]["tiles"][0], shape=[10**6]), "bytes of SRAM per PE"),
         (lambda t, a: _set(a, role_of=a["role_of"] + 9), "role_of holds numbers outside"),
-        (lambda t, a: _set(a, rx=a["rx"].astype(np.int64)), "type int64"),
-        (lambda t, a: _set(a, rx=a["rx"][:1]), "routes have shape"),
-        (lambda t, a: _set(a, tx=a["tx"] | 64), "tx holds numbers outside"),
-        (lambda t, a: _set(a, other=a["rx"]), "do not belong"),
+        (lambda t, a: _set(a, **{"rx:0": a["rx:0"].astype(np.int64)}), "type int64"),
+        (lambda t, a: _set(a, **{"rx:0": a["rx:0"][:, :1]}), "rx has shape"),
+        (lambda t, a: _set(a, **{"rx:0": a["rx:0"][:0]}), "no positions"),
+        (lambda t, a: _set(a, **{"rx:0": a["rx:0"][0, 0, 0, 0]}), "no positions"),
+        (lambda t, a: _set(a, **{"tx:0": a["tx:0"] | 64}), "tx holds numbers outside"),
+        (lambda t, a: _set(a, **{"positions:0": a["positions:0"] * 0}), "positions holds"),
+        (lambda t, a: _set(a, **{"positions:0": a["positions:0"] * 5}), "positions holds"),
+        (lambda t, a: _set(a, **{"ring:0": a["ring:0"][..., :1]}), "ring has shape"),
+        (lambda t, a: _set(a, other=a["role_of"]), "do not belong"),
+        (lambda t, a: _set(t, segments=[]), "do not belong"),
+        (lambda t, a: _set(t, segments=["a", "b", "c"]), "damaged"),
+        (lambda t, a: t["roles"][0].update(queues=[[[], []]] * 3), "in a segment"),
     ],
 )
 def test_bad_content_is_refused(saved, tmp_path, change, message):

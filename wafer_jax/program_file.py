@@ -194,6 +194,7 @@ def _role(text: dict[str, Any], kernels: dict[str, Kernel]) -> Role:
 
 def _segment(name: Any, number: int, arrays: dict[str, np.ndarray]) -> Segment:
     grids = {key: _grid(arrays.pop(f"{key}:{number}"), dtype) for key, dtype in _GRIDS.items()}
+    _expect(grids["rx"].ndim > 0 and len(grids["rx"]) > 0, "a segment has no positions")
     return Segment(name=_text(name), **grids)
 
 

@@ -14,6 +14,10 @@ class Family:
     ``rows_alike``: every row runs the same roles. ``jitter``: programs run with some. With
     ``registers`` they also use branches, lengths and cycles from registers, max and min; with
     ``register_kernels`` kernels read and write registers, too.
+
+    With ``segments`` (random_dynamic.py) the ``dynamic`` colours have other trees in each, control
+    wavelets are sent on the ``controlled`` ones, and on three ``meeting`` colours, if given, all
+    PEs wait for each other. Of the queues of the ``colors`` the last are the deepest.
     """
 
     mesh: tuple[int, int]
@@ -27,11 +31,19 @@ class Family:
     jitter: bool = False
     registers: bool = False
     register_kernels: bool = False
+    segments: int = 0
+    dynamic: tuple[int, ...] = ()
+    controlled: tuple[int, ...] = ()
+    meeting: tuple[int, ...] = ()
     hw: dict[str, Any] = field(default_factory=dict)
 
     @property
     def combines(self) -> tuple[Combine, ...]:
         return ("add", "max", "min") if self.registers else ("add",)
+
+    @property
+    def static(self) -> tuple[int, ...]:
+        return tuple(c for c in self.colors if c not in self.dynamic)
 
     def hardware(self, **overrides: Any) -> HardwareSpec:
         return hardware("toy", self.mesh).replace(**{**self.hw, **overrides})
@@ -86,6 +98,68 @@ REGISTER_FAMILIES = (
         rows_alike=True,
         jitter=True,
         hw=_hw(1, 1, 1, (1, 1, 1), (1, 1, 1), 4),
+    ),
+)
+
+_TWO: dict[str, Any] = {"switch_positions": 2, "switch_changes": "one side"}
+_FOUR: dict[str, Any] = {"switch_positions": 4}
+DYNAMIC_FAMILIES = (
+    Family(
+        (2, 3),
+        (0, 2, 3),
+        2,
+        rows=160,
+        segments=2,
+        dynamic=(0, 2),
+        controlled=(2,),
+        meeting=(5, 6, 7),
+        hw=_hw(1, 4, 1, (1, 2, 3, 1, 1, 1), (1, 2, 3, 1, 1, 1), 0) | _TWO,
+    ),
+    Family(
+        (3, 3),
+        (1, 4),
+        3,
+        rows=160,
+        segments=1,
+        controlled=(1, 4),
+        jitter=True,
+        hw=_hw(1, 1, 2, (1, 2), (1, 2), 1) | _FOUR,
+    ),
+    Family(
+        (3, 4),
+        (0, 1, 8),
+        2,
+        rows=240,
+        segments=3,
+        dynamic=(0, 1, 8),
+        controlled=(0, 1),
+        meeting=(10, 11, 12),
+        jitter=True,
+        hw=_hw(1, 2, 1, (1, 1, 2, 1, 1, 1), (1, 1, 2, 1, 1, 1), 0) | _FOUR,
+    ),
+    Family(
+        (1, 5),
+        (3, 9),
+        3,
+        words=30,
+        rows=240,
+        segments=4,
+        dynamic=(3,),
+        controlled=(9,),
+        meeting=(1, 5, 2),
+        hw=_hw(9, 3, 4, (2, 9, 1, 1, 1), (2, 9, 1, 1, 1), 3) | {"switch_positions": 1},
+    ),
+    Family(
+        (3, 2),
+        (2, 5, 6),
+        2,
+        **{**_FULL, "rows": 400},
+        segments=2,
+        dynamic=(2, 6),
+        controlled=(5, 6),
+        meeting=(0, 8, 9),
+        jitter=True,
+        hw=_hw(1, 1, 1, (2, 2, 2, 1, 1, 1), (1, 1, 1, 1, 1, 1), 0) | _FOUR,
     ),
 )
 

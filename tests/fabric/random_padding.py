@@ -5,8 +5,23 @@ from random import Random
 
 from random_families import BLEND, COMMON, MIRROR, SKEW, TURN, Family
 from random_registers import Registers
+from random_switches import COMMANDS
 
-from wafer_jax.events import Compute, Event, Forward, Halt, Loop, Receive, Send, Signal
+from wafer_jax.events import (
+    AddToRegister,
+    Compute,
+    Event,
+    Forward,
+    Halt,
+    Loop,
+    Receive,
+    Reconfigure,
+    Register,
+    Send,
+    SendControl,
+    SetRegister,
+    Signal,
+)
 from wafer_jax.program import Program, Role
 
 LEVELS = 2
@@ -48,4 +63,17 @@ def _everything(program: Program, family: Family, full: Role) -> list[Event]:
     for t in range(family.threads if family.registers else 0):
         one = Registers(Random(0), t, family.threads, full.tiles, kernels=family.register_kernels)
         out += one.everything(first, last)
-    return out
+    return out + (_changes(family) if family.segments else [])
+
+
+def _changes(family: Family) -> list[Event]:
+    """What programs with segments have besides."""
+    scratch = 4 * family.threads + 1
+    return [
+        SetRegister(scratch, 0),
+        AddToRegister(scratch, 1),
+        Reconfigure(Register(scratch)),
+        *(Reconfigure(segment) for segment in range(family.segments)),
+        *(SendControl(color, command) for color in family.controlled for command in COMMANDS),
+        *(Signal(family.semaphores + thread) for thread in range(family.threads)),
+    ]

@@ -146,7 +146,7 @@ def reconfigure(
     goes = asks & exists
 
     def install(state: WaferState) -> WaferState:
-        segment = jnp.where(goes, target, _segment(spec, state)).astype(jnp.uint8)
+        segment = jnp.where(goes, target.astype(jnp.uint8), _segment(spec, state))
         start = jnp.zeros(spec.lanes, jnp.uint8)
         routes = [
             jnp.where(goes, _routes_at(spec, code, k, segment, start), plane)
@@ -171,7 +171,8 @@ def _routes_at(
     spec: StepSpec, code: Code, k: int, segment: jax.Array, position: jax.Array
 ) -> jax.Array:
     """[n]: packed routes of the k-th dynamic colour; none where it was torn down."""
-    row = segment.astype(jnp.int32) * spec.positions + jnp.minimum(position, spec.positions - 1)
+    row = segment.astype(jnp.int32) * spec.positions
+    row += jnp.minimum(position, spec.positions - 1).astype(jnp.int32)
     return jnp.where(position == TORN_DOWN, 0, _at(spec, code.route_table[k], row))
 
 

@@ -21,13 +21,14 @@ from wafer_jax.step_spec import StepSpec
 def shift(slots: jax.Array, popped: jax.Array) -> jax.Array:
     """Drop the heads where ``popped`` [n] holds."""
     following = jnp.concatenate([slots[1:], slots[-1:]])
-    return jnp.where(popped, following, slots)
+    return jnp.where(popped[None], following, slots)
 
 
 def put(slots: jax.Array, place: jax.Array, word: jax.Array, here: jax.Array) -> jax.Array:
     """Write ``word`` [n] in row ``place`` [n] where ``here`` [n] holds."""
     rows = jnp.arange(slots.shape[0], dtype=place.dtype)[:, None]
-    return jnp.where((rows == place) & here, word.astype(slots.dtype), slots)
+    here = (rows == place[None]) & here[None]
+    return jnp.where(here, word.astype(slots.dtype)[None], slots)
 
 
 def heads(spec: StepSpec, state: WaferState) -> list[tuple[int, jax.Array]]:
