@@ -29,7 +29,7 @@ from wafer_jax.snapshot import snapshot
 from wafer_jax.views import queues, threads
 
 if TYPE_CHECKING:
-    from wafer_jax import models
+    from wafer_jax import models, runtime
 
 __all__ = [
     "PLMR",
@@ -69,6 +69,7 @@ __all__ = [
     "reduce",
     "replicate",
     "run",
+    "runtime",
     "save_program",
     "snapshot",
     "step",
@@ -77,7 +78,7 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    """Import `wafer_jax.models` on first use: it brings flax and the tokenizers along."""
-    if name == "models":
-        return importlib.import_module("wafer_jax.models")
+    """Import these on first use: models bring flax and the tokenizers along."""
+    if name in ("models", "runtime"):
+        return importlib.import_module(f"wafer_jax.{name}")
     raise AttributeError(f"module 'wafer_jax' has no attribute {name!r}")

@@ -33,7 +33,7 @@ def compiled(what: str, jitted: Callable, static: tuple, *args) -> tuple[Callabl
     """
     use_disk_cache()
     leaves, tree = jax.tree.flatten(args)
-    key = (jitted, static, tree, tuple((x.shape, x.dtype, x.weak_type) for x in leaves))
+    key = (jitted, static, tree, tuple((x.shape, x.dtype, x.weak_type, x.sharding) for x in leaves))
     if key in _compiled:
         return _compiled[key], 0.0
     notice = threading.Timer(

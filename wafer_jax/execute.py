@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.compilation import compiled
+from wafer_jax.devices import Devices, agreed, are_several, place
 from wafer_jax.diagnosis import diagnose
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Branch, Event, Halt, Loop, Register, event_words
@@ -19,12 +19,13 @@ from wafer_jax.jitter import Jitter
 from wafer_jax.mesh_state import WaferState, initial_state, lowered
 from wafer_jax.program import Program
 from wafer_jax.result import Result
-from wafer_jax.step import advance
 from wafer_jax.step_spec import StepSpec
 
 MAX_PACKET_WORDS = 4096
 MAX_CYCLES = 2_000_000_000
 """Clocks are int32 in the machine."""
+MIN_CHUNK = 16
+"""Steps between two looks at the state at least."""
 RATE_PE_CYCLES_PER_S = 30e6
 STEP_OVERHEAD_S = 20e-6
 """What a step costs on two cores at least, for the estimate of a run's time."""
@@ -56,6 +57,7 @@ def run(
     jitter: Jitter | None = None,
     watchdog_cycles: int = 0,
     packet_words: int = 1,
+    devices: Devices | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Result:
     """Execute a program until nothing can happen any more.
@@ -69,18 +71,100 @@ def run(
       watchdog_cycles: End the run when a thread was blocked for so many cycles; 0 for never.
       packet_words: Words that travel as one, 1 .. 4096; more than 1 is faster and approximate, and
         only for ``values="none"``.
+      devices: A count, (rows, columns), devices along y, or a mesh with axes y and x: each takes
+        a block of PEs. By default the one that JAX chooses. The results are the same.
       progress: Called about once a second with (cycle, PE-cycles per second).
 
     Returns:
       Values, cycles, faults and utilisation.
 
     Raises:
+      WaferError: Missing or misshapen tiles; a run that does not fit the host's memory; devices
+        that do not exist, or more than the mesh has rows or columns.
+    """
+    if not 0 < max_cycles <= MAX_CYCLES:
+        raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
+    state = start(
+        program,
+        tiles,
+        values=values,
+        jitter=jitter,
+        watchdog_cycles=watchdog_cycles,
+        packet_words=packet_words,
+        devices=devices,
+    )
+    return run_from(program, state, max_cycles=max_cycles, devices=devices, progress=progress)
+
+
+def run_from(
+    program: Program,
+    state: WaferState,
+    *,
+    max_cycles: int = MAX_CYCLES,
+    devices: Devices | None = None,
+    progress: Callable[[int, float], None] | None = None,
+    watch: Callable[[WaferState], None] | None = None,
+) -> Result:
+    """Continue a run from one of its states until nothing can happen any more.
+
+    Args:
+      program: What the state belongs to.
+      state: Donated: do not use it afterwards.
+      max_cycles: Stop there even if the program goes on.
+      devices: See `run`.
+      progress: Called about once a second with (cycle, PE-cycles per second).
+      watch: Called as often, with the state, which is donated when it returns: copy what is to be
+        kept.
+    """
+    spec, code = lowered(program, state)
+    at = place(spec, code, state, devices)
+    code, state, until, steps = at.code, at.state, at.scalar(max_cycles), _chunk(spec)
+    height, width = program.hw.mesh
+    call, compile_s = compiled(
+        f"the step for {program.name!r} on {height}x{width} PEs",
+        at.advance, at.static, code, state, until, at.scalar(steps),
+    )  # fmt: skip
+    first = int(state.now)
+    began = looked = time.perf_counter()
+    while not has_ended(state) and int(state.now) < max_cycles:
+        state = call(code, state, until, at.scalar(steps))
+        now, last = int(state.now), looked
+        looked = time.perf_counter()
+        steps = agreed(_next_chunk(steps, looked - last))
+        if progress is not None:
+            progress(now, program.hw.num_pes * (now - first) / max(looked - began, 1e-9))
+        if watch is not None:
+            watch(at.gather(state))
+            looked = time.perf_counter()
+    jax.block_until_ready(state)
+    seconds = time.perf_counter() - began
+    state = at.gather(state)
+    return Result(
+        program=program,
+        state=state,
+        diagnosis=diagnose(program, state),
+        run_s=seconds,
+        compile_s=compile_s,
+    )
+
+
+def start(
+    program: Program,
+    tiles: Tiles | None = None,
+    *,
+    values: Literal["full", "none"] = "full",
+    jitter: Jitter | None = None,
+    watchdog_cycles: int = 0,
+    packet_words: int = 1,
+    devices: Devices | None = None,
+) -> WaferState:
+    """The state before cycle 0, after the checks of `run`, for a run on ``devices``.
+
+    Raises:
       WaferError: Missing or misshapen tiles; a run that does not fit the host's memory.
     """
     if values not in ("full", "none"):
         raise WaferError(f"values={values!r}: choose 'full' or 'none'")
-    if not 0 < max_cycles <= MAX_CYCLES:
-        raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
     if not 0 <= watchdog_cycles <= MAX_CYCLES:
         raise WaferError(f"watchdog_cycles={watchdog_cycles} is not in 0 .. {MAX_CYCLES}")
     if not 1 <= packet_words <= MAX_PACKET_WORDS:
@@ -90,36 +174,15 @@ def run(
             f"packet_words={packet_words} simulates timing alone: run it with values='none'"
         )
     loaded = _named(program, tiles) if values == "full" else {}
-    _refuse_oversize(program, estimate(program, values=values))
-    state = initial_state(
+    refuse_oversize(program, values)
+    return initial_state(
         program,
         loaded,
         values=values == "full",
         jitter=jitter,
         watchdog_cycles=watchdog_cycles,
         packet_words=packet_words,
-    )
-    spec, code = lowered(program, state)
-    until, steps = jnp.int32(max_cycles), jnp.int32(_chunk(spec))
-    height, width = program.hw.mesh
-    call, compile_s = compiled(
-        f"the step for {program.name!r} on {height}x{width} PEs",
-        advance, (spec,), code, state, until, steps,
-    )  # fmt: skip
-    began = time.perf_counter()
-    while not has_ended(state) and int(state.now) < max_cycles:
-        state = call(code, state, until, steps)
-        if progress is not None:
-            elapsed = time.perf_counter() - began
-            progress(int(state.now), program.hw.num_pes * int(state.now) / max(elapsed, 1e-9))
-    jax.block_until_ready(state)
-    seconds = time.perf_counter() - began
-    return Result(
-        program=program,
-        state=state,
-        diagnosis=diagnose(program, state),
-        run_s=seconds,
-        compile_s=compile_s,
+        carry_all=values == "full" and are_several(devices),
     )
 
 
@@ -147,9 +210,14 @@ def _named(program: Program, tiles: Tiles | None) -> dict[str, np.ndarray]:
 
 
 def _chunk(spec: StepSpec) -> int:
-    """Steps between two looks at the state: about a second of work."""
+    """Steps before the first look at the state: about a second of work."""
     per_step = spec.lanes / RATE_PE_CYCLES_PER_S + STEP_OVERHEAD_S
-    return max(16, math.ceil(1.0 / per_step))
+    return max(MIN_CHUNK, math.ceil(1.0 / per_step))
+
+
+def _next_chunk(steps: int, seconds: float) -> int:
+    """Steps before the next look, after ``steps`` took so long."""
+    return max(MIN_CHUNK, min(2 * steps, int(steps / max(seconds, 1e-9)), MAX_CYCLES))
 
 
 def estimate(program: Program, *, values: Literal["full", "none"] = "full") -> Estimate:
@@ -188,8 +256,9 @@ def _event_cycles(event: Event) -> int:
     return max(n for n in (1, *known) if not isinstance(n, Register))
 
 
-def _refuse_oversize(program: Program, expected: Estimate) -> None:
-    free = _free_host_bytes()
+def refuse_oversize(program: Program, values: Literal["full", "none"]) -> None:
+    """Raise ``WaferError`` if a run needs more memory than is free, or too many cycles."""
+    expected, free = estimate(program, values=values), _free_host_bytes()
     if expected.host_bytes > free:
         raise WaferError(
             f"{program.name}: needs about {expected.host_bytes / 2**30:.1f} GiB of host memory, "

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wafer_jax.blocks import Blocks
+
 COMMAND_SHIFT, SEGMENT_MASK = 5, 31
 """Of a word's mark: where its command lies, and the bits of its segment."""
 TORN_DOWN = 4
@@ -100,6 +102,7 @@ class StepSpec:
       combines: Combine codes in use.
       kernels: Kernel bodies in use.
       kernel_threads: Threads that run kernels while other threads may touch their tiles.
+      blocks: How the wafer is cut, if this is the step of one block; `mesh` is the block's then.
     """
 
     mesh: tuple[int, int]
@@ -136,11 +139,12 @@ class StepSpec:
     combines: tuple[int, ...] = ()
     kernels: tuple[KernelKind, ...] = ()
     kernel_threads: tuple[int, ...] = ()
+    blocks: Blocks | None = None
 
     @property
     def row(self) -> int:
         """Lanes of one mesh row, the ghost included."""
-        return self.mesh[1] + 1
+        return self.mesh[1] + 1 if self.blocks is None else self.blocks.row
 
     @property
     def lanes(self) -> int:

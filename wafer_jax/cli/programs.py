@@ -1,8 +1,10 @@
 """``wafer-jax run`` and ``wafer-jax show``: programs from files."""
 
 import re
+import shlex
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +12,12 @@ from wafer_jax.cli.options import Json
 from wafer_jax.cli.output import Output
 from wafer_jax.errors import WaferError
 
+if TYPE_CHECKING:
+    from wafer_jax.program import Program
+    from wafer_jax.result import Result
+
+MAX_CYCLES, EVERY_S = 2_000_000_000, 300.0
+"""As for `wafer_jax.run` and `wafer_jax.runtime.run`, whose modules are slow to import."""
 File = Annotated[Path, typer.Argument(metavar="FILE", help="Written by wj.save_program.")]
 
 
@@ -45,34 +53,44 @@ def show(
 def run(
     file: File,
     values: Annotated[
-        str, typer.Option("--values", help="full, or none for control and timing only.")
-    ] = "full",
+        str | None, typer.Option("--values", help="full (default), or none: only timing.")
+    ] = None,
     jitter: Annotated[
         int | None, typer.Option("--jitter", metavar="KEY", min=0, max=2**32 - 1,
                                  help="Start PEs late and stall events by this key.")
     ] = None,
-    max_cycles: Annotated[int, typer.Option("--max-cycles", min=1)] = 2_000_000_000,
+    max_cycles: Annotated[int, typer.Option("--max-cycles", min=1)] = MAX_CYCLES,
+    checkpoint: Annotated[
+        Path | None, typer.Option("--checkpoint", metavar="DIR",
+                                  help="Save the state here as the run goes, and on Ctrl-C.")
+    ] = None,
+    every: Annotated[
+        float, typer.Option("--every", metavar="SECONDS", help="Time between checkpoints.")
+    ] = EVERY_S,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the newest checkpoint in DIR.")
+    ] = False,
     json: Json = False,
 ) -> None:  # fmt: skip
-    """Run a program file on the fabric; exit 1 if it ends with faults."""
-    from wafer_jax.execute import run as execute
+    """Run a program file on the fabric; exit 1 if it ends with faults, 130 if interrupted."""
     from wafer_jax.jitter import Jitter
     from wafer_jax.report.frames import table
     from wafer_jax.report.programs import faults, summary
     from wafer_jax.report.provenance import provenance
 
+    if resume and checkpoint is None:
+        raise WaferError("--resume: say where from, with --checkpoint DIR")
     out = Output(json)
     program, tiles = _load(file)
     asked = None if jitter is None else Jitter(jitter, start_cycles=64, event_cycles=16)
-    with out.progress(f"running {program.name}") as report:
-        result = execute(
-            program,
-            tiles if values == "full" else None,
-            values=values,  # pyright: ignore[reportArgumentType]
-            max_cycles=max_cycles,
-            jitter=asked,
-            progress=lambda cycle, rate: report(f"cycle {cycle:,}, {rate / 1e6:.1f} M PE-cycles/s"),
-        )
+    options = {"values": values, "jitter": asked, "max_cycles": max_cycles}
+    try:
+        result = _execute(out, program, tiles, options, checkpoint, every, resume)
+    except KeyboardInterrupt as stop:
+        if checkpoint is not None and str(stop):
+            again = ["run", str(file), "--checkpoint", str(checkpoint), "--resume"]
+            print(f"{stop}\nresume it with: wafer-jax {shlex.join(again)}", file=sys.stderr)
+        raise
     frame = faults(result)
     out.text(repr(result))
     out.show("", table(summary(result)))
@@ -87,6 +105,33 @@ def run(
     )
     if result.faults:
         raise typer.Exit(1)
+
+
+def _execute(
+    out: Output,
+    program: "Program",
+    tiles: dict,
+    options: dict,
+    folder: Path | None,
+    every_s: float,
+    resume: bool,
+) -> "Result":
+    """Run or resume, with or without checkpoints, and say how far it is."""
+    from wafer_jax import execute
+    from wafer_jax.runtime import long_run
+    from wafer_jax.runtime.progress import progress_text
+
+    pes, least = program.hw.num_pes, execute.estimate(program).min_cycles
+    with out.progress(f"running {program.name}") as report:
+        options["progress"] = lambda cycle, rate: report(progress_text(cycle, rate, pes, least))
+        if folder is not None and resume:
+            return long_run.resume(program, folder, every_s=every_s, **options)
+        options["values"] = options["values"] or "full"
+        if options["values"] == "none":
+            tiles = {}
+        if folder is None:
+            return execute.run(program, tiles, **options)
+        return long_run.run(program, tiles, folder, every_s=every_s, **options)
 
 
 def _load(file: Path):

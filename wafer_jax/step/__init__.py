@@ -32,6 +32,7 @@ from wafer_jax.step import (
     watchdog,
 )
 from wafer_jax.step import fifo as f
+from wafer_jax.step.halo import agree
 from wafer_jax.step.issue import Issue, select
 from wafer_jax.step.reduce import or_lanes
 from wafer_jax.step_spec import Code, StepSpec
@@ -92,8 +93,17 @@ def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
     with jax.named_scope("decide"):
         routes = dynamic.current_routes(spec, code, state)
         controls = dynamic.control_heads(spec, state)
-        busy = packets.busy_links(state)
-        moves = routers.decide(spec, routes, router, inputs, controls, busy, state.color_pointer)
+        carried = slots.heads(spec, state)
+        moves = routers.decide(
+            spec,
+            routes,
+            router,
+            inputs,
+            controls,
+            packets.busy_links(state),
+            state.color_pointer,
+            carried,
+        )
         issue = threads.decide(spec, routes, state, router, inputs)
         state = _record_decisions(spec, code, state, router, moves, issue)
     with jax.named_scope("apply"):
@@ -262,6 +272,8 @@ def _record_decisions(
 def _next_cycle(spec: StepSpec, state: WaferState, active: jax.Array) -> WaferState:
     """The next cycle in which anything can happen; none: the run is stuck."""
     following = lax.cond(active, lambda s: s.now + 1, partial(_next_pending, spec), state)
+    # What is pending is pending after now + 1, so the earliest is right if only some are active.
+    following, starved = agree(spec, following, state.starved)
     stuck = following == NEVER
     idle = following - state.now - 1
 
@@ -277,6 +289,7 @@ def _next_cycle(spec: StepSpec, state: WaferState, active: jax.Array) -> WaferSt
         input=inputs,
         now=jnp.where(stuck, state.now, following),
         stuck=stuck,
+        starved=starved,
     )
 
 

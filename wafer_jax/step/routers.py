@@ -12,6 +12,7 @@ from jax import lax
 
 from wafer_jax.hardware import OPPOSITE, RAMP
 from wafer_jax.step import fifo as f
+from wafer_jax.step.halo import Edges, exchange, with_guards, without_ghosts
 from wafer_jax.step.reduce import any_lane
 from wafer_jax.step_spec import Code, StepSpec
 
@@ -28,12 +29,16 @@ class Moves:
       arriving: C arrays [n] uint8, 1 where a word arrives over a link.
       dead_ends: Arrays [n] bool by dynamic colour, a ready head has no way on.
       pointer: [n] int16, the next arbitration pointer, or None.
+      taken_edges: Per colour, what neighbouring devices took.
+      carried_edges: Per plane of ``decide``'s ``carried``, what their heads carry.
     """
 
     taken: list[jax.Array]
     arriving: list[jax.Array]
     dead_ends: dict[int, jax.Array]
     pointer: jax.Array | None
+    taken_edges: list[Edges]
+    carried_edges: list[Edges]
 
 
 def decide(
@@ -44,6 +49,7 @@ def decide(
     controls: dict[int, jax.Array],
     busy: jax.Array | None,
     pointer: jax.Array | None,
+    carried: list[tuple[int, jax.Array]],
 ) -> Moves:
     """Choose the heads that leave, on the snapshot after the delay lines advanced.
 
@@ -55,9 +61,11 @@ def decide(
       controls: Arrays [n] bool by colour, the head is a control wavelet.
       busy: [n] uint8, set of links that a packet occupies, or None.
       pointer: [n] int16, arbitration pointer, or None.
+      carried: (colour, [n]) of all that travels with the heads, for the neighbouring devices.
     """
     accepts = barrier([_accepting_side(spec, routes[c], router[c]) for c in _all(spec)])
-    accepts = [_with_guards(spec, a) for a in accepts]
+    beyond = exchange(spec, accepts, _targets(spec))
+    accepts = [with_guards(spec, *a) for a in zip(accepts, beyond, strict=True)]
     wants = [
         _eligible(spec, routes[c], router[c], inputs.get(c), controls.get(c), accepts[c], c)
         for c in _all(spec)
@@ -72,9 +80,17 @@ def decide(
             contested, lambda w, p: _arbitrate(spec, w, p), lambda w, p: (w, p), wants, pointer
         )
         wants, pointer = barrier((wants, pointer))
-    guarded = barrier([_with_guards(spec, w) for w in wants])
+    sources = _sources(spec)
+    beyond = exchange(
+        spec,
+        [*wants, *(plane for _, plane in carried)],
+        [*sources, *(sources[c] for c, _ in carried)],
+    )
+    taken_edges, carried_edges = beyond[: spec.colors], beyond[spec.colors :]
+    guarded = barrier([with_guards(spec, *w) for w in zip(wants, taken_edges, strict=True)])
     arriving = [_arriving(spec, guarded[c], c) for c in _all(spec)]
-    return Moves(wants, arriving, dict(zip(spec.dynamic, dead, strict=True)), pointer)
+    dead_ends = dict(zip(spec.dynamic, dead, strict=True))
+    return Moves(wants, arriving, dead_ends, pointer, taken_edges, carried_edges)
 
 
 def unrouted_heads(
@@ -89,17 +105,21 @@ def unrouted_heads(
     return out
 
 
-def arriving_words(spec: StepSpec, taken: jax.Array, heads: jax.Array, color: int) -> jax.Array:
+def arriving_words(
+    spec: StepSpec, moves: Moves, heads: jax.Array, beyond: Edges, color: int
+) -> jax.Array:
     """[n]: what arrives over a link; 0 where nothing does.
 
     Args:
       spec: Static part.
-      taken: [n] uint8, see `Moves`.
+      moves: What the routers decided.
       heads: [n], what every head carries.
+      beyond: The same of neighbouring devices, of ``moves.carried_edges``.
       color: Index of the colour.
     """
     out = jnp.zeros_like(heads)
-    taken, heads = _with_guards(spec, taken), _with_guards(spec, heads)
+    taken = with_guards(spec, moves.taken[color], moves.taken_edges[color])
+    heads = with_guards(spec, heads, beyond)
     for d in spec.links[color]:
         if d != RAMP:
             here = _shifted(spec, taken, OPPOSITE[d]) >> d & 1 == 1
@@ -115,9 +135,14 @@ def _offset(spec: StepSpec, direction: int) -> int:
     return (-spec.row, 1, spec.row, -1)[direction]
 
 
-def _with_guards(spec: StepSpec, plane: jax.Array) -> jax.Array:
-    guard = jnp.zeros(spec.row, plane.dtype)
-    return jnp.concatenate([guard, plane, guard])
+def _targets(spec: StepSpec) -> list[tuple[int, ...]]:
+    """Per colour, the directions of the neighbours that it is sent to."""
+    return [tuple(d for d in directions if d != RAMP) for directions in spec.links]
+
+
+def _sources(spec: StepSpec) -> list[tuple[int, ...]]:
+    """Per colour, the directions of the neighbours that it comes from."""
+    return [tuple(OPPOSITE[d] for d in directions) for directions in _targets(spec)]
 
 
 def _shifted(spec: StepSpec, guarded: jax.Array, direction: int) -> jax.Array:
@@ -207,4 +232,4 @@ def _arriving(spec: StepSpec, taken: jax.Array, color: int) -> jax.Array:
     for d in spec.links[color]:
         if d != RAMP:
             out |= _shifted(spec, taken, OPPOSITE[d]) >> d & 1
-    return out
+    return without_ghosts(spec, out)

@@ -12,6 +12,7 @@ from wafer_jax.hardware import RAMP
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import dynamic, routers
 from wafer_jax.step import fifo as f
+from wafer_jax.step.halo import Edges
 from wafer_jax.step.issue import Issue
 from wafer_jax.step.routers import Moves
 from wafer_jax.step_spec import StepSpec
@@ -28,6 +29,15 @@ def put(slots: jax.Array, place: jax.Array, word: jax.Array, here: jax.Array) ->
     rows = jnp.arange(slots.shape[0], dtype=place.dtype)[:, None]
     here = (rows == place[None]) & here[None]
     return jnp.where(here, word.astype(slots.dtype)[None], slots)
+
+
+def heads(spec: StepSpec, state: WaferState) -> list[tuple[int, jax.Array]]:
+    """(colour, [n]) of all that travels with the heads of router FIFOs."""
+    words = () if state.memory is None else state.memory.router_words
+    return [
+        *((c, marks[0]) for c, marks in zip(spec.dynamic, state.marks, strict=True)),
+        *((c, slots[0]) for c, slots in zip(spec.carried, words, strict=True)),
+    ]
 
 
 def move(
@@ -52,9 +62,10 @@ def move(
     """
     mark = dynamic.sent_mark(spec, state, issue)
     controls = dynamic.control_heads(spec, state)
+    edges, count = moves.carried_edges, len(spec.dynamic)
     marks = tuple(
-        _through_router(spec, slots, c, router[c], moves, issue, mark)
-        for c, slots in zip(spec.dynamic, state.marks, strict=True)
+        _through_router(spec, slots, c, router[c], moves, beyond, issue, mark)
+        for c, slots, beyond in zip(spec.dynamic, state.marks, edges[:count], strict=True)
     )
     if state.memory is None or pushed is None:
         return replace(state, marks=marks)
@@ -69,8 +80,8 @@ def move(
             delivered &= ~controls[c]
         input_words.append(put(shift(slots, popped != 0), place, heads[c], delivered))
     router_words = tuple(
-        _through_router(spec, slots, c, router[c], moves, issue, pushed)
-        for c, slots in zip(spec.carried, memory.router_words, strict=True)
+        _through_router(spec, slots, c, router[c], moves, beyond, issue, pushed)
+        for c, slots, beyond in zip(spec.carried, memory.router_words, edges[count:], strict=True)
     )
     memory = replace(memory, router_words=router_words, input_words=tuple(input_words))
     return replace(state, marks=marks, memory=memory)
@@ -82,13 +93,14 @@ def _through_router(
     color: int,
     router: jax.Array,
     moves: Moves,
+    beyond: Edges,
     issue: Issue,
     sent: jax.Array,
 ) -> jax.Array:
     """Slots of a router FIFO after the head left, and a word came from a link or a thread."""
     taken = moves.taken[color]
     place = f.total(spec.fifo, router) - (taken != 0).astype(spec.fifo.dtype)
-    arrived = routers.arriving_words(spec, taken, slots[0], color)
+    arrived = routers.arriving_words(spec, moves, slots[0], beyond, color)
     here = moves.arriving[color] != 0
     if color in spec.sending:
         sends = issue.pushes >> color & 1 == 1

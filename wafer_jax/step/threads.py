@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 
 from wafer_jax.hardware import RAMP
-from wafer_jax.jitter import pe_of_lane, stall
+from wafer_jax.jitter import stall
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import fifo as f
 from wafer_jax.step import packets, registers
+from wafer_jax.step.halo import pe_numbers
 from wafer_jax.step.issue import Issue, select
 from wafer_jax.step_spec import Code, StepSpec
 from wafer_jax.validation import MAX_KERNEL_CYCLES
@@ -195,7 +196,7 @@ def _stall(spec: StepSpec, state: WaferState, issue: Issue, row: dict[str, jax.A
     assert state.jitter is not None
     thread = select(issue.wins, tuple(jnp.int32(t) for t in range(spec.threads)))
     ordinal = select(issue.wins, state.loads)
-    late = stall(state.jitter[0], pe_of_lane(spec.mesh), thread, ordinal, state.jitter[2])
+    late = stall(state.jitter[0], pe_numbers(spec), thread, ordinal, state.jitter[2])
     return jnp.where(row["need_in"] & spec.halt_bit != 0, 0, late)
 
 

@@ -1,0 +1,67 @@
+"""How a wafer is cut into equal blocks of PEs, one per device, and laid out over them.
+
+Axes: R x C devices, n lanes of the whole wafer, m lanes of one block. Where the mesh is not
+divisible the last blocks are padded with PEs like the ghost column: no routes, every thread halted.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """The cut.
+
+    Attributes:
+      devices: (R, C), blocks along y and x.
+      wafer: (Y, X), PEs in all.
+    """
+
+    devices: tuple[int, int]
+    wafer: tuple[int, int]
+
+    @property
+    def mesh(self) -> tuple[int, int]:
+        """(rows, columns) of PEs in a block."""
+        return -(-self.wafer[0] // self.devices[0]), -(-self.wafer[1] // self.devices[1])
+
+    @property
+    def row(self) -> int:
+        """Lanes of a block's row; a cut in x needs a ghost for the neighbour on either side."""
+        return self.mesh[1] + (2 if self.devices[1] > 1 else 1)
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a block, m."""
+        return self.mesh[0] * self.row
+
+
+def to_blocks(blocks: Blocks, plane: np.ndarray) -> np.ndarray:
+    """[..., n] of the whole wafer to [R * C, ..., m]; padding repeats the ghost column."""
+    (height, width), (rows, columns) = blocks.wafer, blocks.mesh
+    down, across = blocks.devices
+    lead = plane.shape[:-1]
+    grid = plane.reshape(*lead, height, width + 1)
+    ghost = grid[..., :1, -1:]
+    padded = np.empty((*lead, down * rows, across * columns), plane.dtype)
+    padded[...] = ghost
+    padded[..., :height, :width] = grid[..., :width]
+    out = np.empty((*lead, down, rows, across, blocks.row), plane.dtype)
+    out[...] = ghost[..., None, None]
+    out[..., :columns] = padded.reshape(*lead, down, rows, across, columns)
+    by_device = np.moveaxis(out, (-4, -2), (0, 1))
+    return by_device.reshape(down * across, *lead, blocks.lanes)
+
+
+def from_blocks(blocks: Blocks, parts: np.ndarray) -> np.ndarray:
+    """The inverse of `to_blocks`."""
+    (height, width), (rows, columns) = blocks.wafer, blocks.mesh
+    down, across = blocks.devices
+    lead = parts.shape[1:-1]
+    grid = parts.reshape(down, across, *lead, rows, blocks.row)
+    inner = np.moveaxis(grid[..., :columns], (0, 1), (-4, -2))
+    out = np.empty((*lead, height, width + 1), parts.dtype)
+    out[...] = grid[0, 0][..., :1, -1:]
+    out[..., :width] = inner.reshape(*lead, down * rows, across * columns)[..., :height, :width]
+    return out.reshape(*lead, height * (width + 1))
