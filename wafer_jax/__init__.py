@@ -24,6 +24,10 @@ from wafer_jax.mesh_state import WaferState, initial_state, snapshot
 from wafer_jax.plmr import PLMR, plmr
 from wafer_jax.program import Program
 from wafer_jax.program_file import load_program, save_program
+from wafer_jax.report.debugger import Debugger
+from wafer_jax.report.recorder import record
+from wafer_jax.report.recording import Recording
+from wafer_jax.report.stalls import compare
 from wafer_jax.result import Result
 from wafer_jax.views import queues, threads
 
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PLMR",
     "RAMP",
+    "Debugger",
     "E",
     "Estimate",
     "Fault",
@@ -43,6 +48,7 @@ __all__ = [
     "N",
     "Program",
     "ProgramBuilder",
+    "Recording",
     "Register",
     "Result",
     "S",
@@ -54,6 +60,7 @@ __all__ = [
     "__version__",
     "allreduce",
     "broadcast",
+    "compare",
     "estimate",
     "gemm",
     "gemv",
@@ -65,6 +72,7 @@ __all__ = [
     "plmr",
     "preset_names",
     "queues",
+    "record",
     "reduce",
     "replicate",
     "run",

@@ -1,5 +1,7 @@
 """What PEs do, counted in plain NumPy from snapshots of every cycle."""
 
+from itertools import pairwise
+
 import numpy as np
 
 import wafer_jax as wj
@@ -37,7 +39,7 @@ class Stepping:
         self.capacity = capacities(program)[0]
         self.busy = np.zeros((program.num_threads, *program.hw.mesh), int)
         codes, left = [], []
-        for before, after in zip(self.snapshots, self.snapshots[1:], strict=False):
+        for before, after in pairwise(self.snapshots):
             moved = self.passed(after) - self.passed(before)
             for cycle in range(before["now"], max(after["now"], before["now"])):
                 codes.append(self.codes(before, after, cycle))

@@ -64,13 +64,11 @@ class Observation:
     Attributes:
       threads: T arrays [n] uint16, code of each thread.
       left: C arrays [n] int32, 1 where the head of the router FIFO left.
-      received: [n] int32, mask of the colours from which threads took a word.
       busy_until: T arrays [n] int32, end of the last kernel of each thread.
     """
 
     threads: list[jax.Array]
     left: list[jax.Array]
-    received: jax.Array
     busy_until: tuple[jax.Array, ...]
 
     @property
@@ -118,7 +116,7 @@ def observe(
             for i, b in zip(issued, busy_until, strict=True)
         )
     missing = ~(available | signalled)
-    threads, received = [], jnp.zeros(spec.lanes, jnp.int32)
+    threads = []
     for t in range(spec.threads):
         need_in = before.need_in[t].astype(jnp.int32)
         need_out = before.need_out[t].astype(jnp.int32)
@@ -126,14 +124,20 @@ def observe(
         activity = jnp.where(issued[t], _issue(spec, need_in, need_out), activity)
         activity = jnp.where(busy_until[t] > before.now, Activity.COMPUTING << COLOR_BITS, activity)
         threads.append(activity.astype(jnp.uint16))
-        received |= jnp.where(issued[t], need_in, 0)
-    left = [
-        f.ready(fifo, q).astype(jnp.int32) - f.ready(fifo, r).astype(jnp.int32)
-        for q, r in zip(router, after.router, strict=True)
-    ]
-    colors = (1 << spec.colors) - 1
+    left = popped(spec, before.router, after.router)
     threads, left = lax.optimization_barrier((threads, left))
-    return Observation(threads, left, received & colors, busy_until)
+    return Observation(threads, left, busy_until)
+
+
+def popped(
+    spec: StepSpec, before: tuple[jax.Array, ...], after: tuple[jax.Array, ...]
+) -> list[jax.Array]:
+    """Per queue [n] int32: 1 where its head left between two states a cycle apart."""
+    return [
+        f.ready(spec.fifo, f.tick(spec.fifo, q)).astype(jnp.int32)
+        - f.ready(spec.fifo, r).astype(jnp.int32)
+        for q, r in zip(before, after, strict=True)
+    ]
 
 
 def _mask(bits) -> jax.Array:
