@@ -33,6 +33,7 @@ from wafer_jax.views import queues, threads
 
 if TYPE_CHECKING:
     from wafer_jax import models, runtime
+    from wafer_jax.runtime.sweep import sweep
 
 __all__ = [
     "PLMR",
@@ -80,6 +81,7 @@ __all__ = [
     "save_program",
     "snapshot",
     "step",
+    "sweep",
     "threads",
 ]
 
@@ -88,4 +90,6 @@ def __getattr__(name: str):
     """Import these on first use: models bring flax and the tokenizers along."""
     if name in ("models", "runtime"):
         return importlib.import_module(f"wafer_jax.{name}")
+    if name == "sweep":
+        return importlib.import_module("wafer_jax.runtime.sweep").sweep
     raise AttributeError(f"module 'wafer_jax' has no attribute {name!r}")
