@@ -14,6 +14,7 @@ from wafer_jax.errors import WaferError
 from wafer_jax.hardware import DIRECTION_NAMES
 from wafer_jax.program import Program
 from wafer_jax.report.activity import COLOR_BITS, Activity
+from wafer_jax.report.slices import Slices, join
 from wafer_jax.result import Result
 
 if TYPE_CHECKING:
@@ -30,14 +31,6 @@ class Cause(NamedTuple):
     def code(self) -> int:
         """As in `Observation`."""
         return self.activity << COLOR_BITS | (self.color or 0)
-
-
-class Slices(NamedTuple):
-    """Equal neighbouring rows joined: codes, first cycles and lengths, [S] int64 each."""
-
-    code: np.ndarray
-    start: np.ndarray
-    cycles: np.ndarray
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -189,6 +182,12 @@ class Recording:
 
         return plot_queues(self, y, x, ax)
 
+    def plot_links(self, color: int | None = None, ax=None):
+        """Draw the load of every link, of one colour or of all; returns the matplotlib axes."""
+        from wafer_jax.report.link_pictures import plot_links
+
+        return plot_links(self, color, ax)
+
     def plot_stalls(self, ax=None):
         """Draw the mesh, coloured by the share of cycles that each PE waits."""
         from wafer_jax.report.stall_pictures import plot_stalls
@@ -213,20 +212,3 @@ class Recording:
             f"Recording({self.program.name}: {self.cycles} cycles, kept {first} .. {last} of "
             f"{len(self.ys)}x{len(self.xs)} PEs)"
         )
-
-
-def join(code: np.ndarray, start: np.ndarray, span: np.ndarray) -> Slices:
-    """Join neighbouring rows with equal codes.
-
-    Args:
-      code: [R], any integers.
-      start: [R] int64.
-      span: [R] int64.
-    """
-    if not code.size:
-        empty = np.zeros(0, np.int64)
-        return Slices(empty, empty, empty)
-    first = np.flatnonzero(np.concatenate([[True], code[1:] != code[:-1]]))
-    return Slices(
-        code[first].astype(np.int64), start[first], np.add.reduceat(span, first).astype(np.int64)
-    )
