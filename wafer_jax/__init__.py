@@ -24,9 +24,12 @@ from wafer_jax.mesh_state import WaferState, initial_state, snapshot
 from wafer_jax.plmr import PLMR, plmr
 from wafer_jax.program import Program
 from wafer_jax.program_file import load_program, save_program
+from wafer_jax.report.deadlock import deadlock_sentence, plot_deadlock
 from wafer_jax.report.debugger import Debugger
 from wafer_jax.report.recorder import record
 from wafer_jax.report.recording import Recording
+from wafer_jax.report.route_map import plot_routes
+from wafer_jax.report.stall_pictures import plot_compare
 from wafer_jax.report.stalls import compare
 from wafer_jax.result import Result
 from wafer_jax.views import queues, threads
@@ -62,6 +65,7 @@ __all__ = [
     "allreduce",
     "broadcast",
     "compare",
+    "deadlock_sentence",
     "estimate",
     "gemm",
     "gemv",
@@ -71,6 +75,9 @@ __all__ = [
     "load_spec",
     "models",
     "plmr",
+    "plot_compare",
+    "plot_deadlock",
+    "plot_routes",
     "preset_names",
     "queues",
     "record",

@@ -83,7 +83,9 @@ def explain(recording: "Recording", causes: int) -> str:
     lost = [row for row in rows if row.activity in LOST]
     lines = [f"{row.pe_cycles / whole:.1%} of PE-cycles {_what(row)}" for row in lost[:causes]]
     if others := sum(row.pe_cycles for row in lost[causes:]):
-        lines.append(f"{others / whole:.1%} of PE-cycles are lost to {len(lost) - causes} others")
+        lines.append(
+            f"{others / whole:.1%} of PE-cycles are lost to {len(lost) - causes} other causes"
+        )
     halted = sum(row.pe_cycles for row in rows if row.activity is Activity.HALTED)
     busy = whole - halted - sum(row.pe_cycles for row in lost)
     lines.append(f"{busy / whole:.1%} compute or move words, {halted / whole:.1%} have halted")
