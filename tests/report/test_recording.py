@@ -39,7 +39,10 @@ def test_a_recording_agrees_with_snapshots_of_every_cycle(seed):
     # A row of several cycles is one in which no word moves.
     assert not recording.left[recording.span > 1].any()
     assert np.array_equal(per_cycle(recording, recording.left), mask_of(stepping.left))
-    assert np.array_equal(recording.words, stepping.left.sum(axis=0))
+    taken = program.tx[:, None] >> np.arange(5)[:, None, None] & 1
+    assert np.array_equal(recording.link_words, stepping.left.sum(axis=0)[:, None] * taken)
+    used = [(stepping.left * taken[:, d]).any(axis=1) << d for d in range(5)]
+    assert np.array_equal(per_cycle(recording, recording.links_used), sum(used))
     at = np.searchsorted([s["now"] for s in stepping.snapshots], recording.start)
     for key, words in (("router", recording.router_words), ("input", recording.input_words)):
         fills = np.array([s[f"{key}_total"] for s in stepping.snapshots])
@@ -109,7 +112,7 @@ def test_the_size_is_bounded():
     few = wj.record(program, values="none", max_bytes=4000)
     assert few.cycles == whole.cycles
     assert 0 < few.window[1] < whole.cycles
-    assert len(few.start) * 6 * (2 * 4 + 4 + 4 + 4) <= 4000
+    assert len(few.start) * 6 * (2 * 4 + 5 + 4 + 4) <= 4000
     with pytest.raises(WaferError, match=r"smaller region.*shorter window.*max_bytes"):
         wj.record(program, values="none", window=(0, 10_000), max_bytes=4000)
 

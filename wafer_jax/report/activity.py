@@ -63,12 +63,12 @@ class Observation:
 
     Attributes:
       threads: T arrays [n] uint16, code of each thread.
-      left: C arrays [n] int32, 1 where the head of the router FIFO left.
+      taken: C arrays [n] int32, the transmit set that the head left through, 0 if it stayed.
       busy_until: T arrays [n] int32, end of the last kernel of each thread.
     """
 
     threads: list[jax.Array]
-    left: list[jax.Array]
+    taken: list[jax.Array]
     busy_until: tuple[jax.Array, ...]
 
     @property
@@ -103,7 +103,7 @@ def observe(
         (c, f.ready(fifo, q) > 0) for c, q in zip(spec.delivered, inputs, strict=True)
     )
     signalled = _mask((spec.colors + s, n > 0) for s, n in enumerate(before.semaphores))
-    routes = code.routes
+    routes = current_routes(spec, code, before)
     full = _mask((c, f.total(fifo, router[c]) >= _capacity(spec, routes[c])) for c in spec.sending)
     issued = [
         (a != b) | (c != d)
@@ -124,9 +124,26 @@ def observe(
         activity = jnp.where(issued[t], _issue(spec, need_in, need_out), activity)
         activity = jnp.where(busy_until[t] > before.now, Activity.COMPUTING << COLOR_BITS, activity)
         threads.append(activity.astype(jnp.uint16))
-    left = popped(spec, before.router, after.router)
-    threads, left = lax.optimization_barrier((threads, left))
-    return Observation(threads, left, busy_until)
+    taken = [
+        left * (route & 31).astype(jnp.int32)
+        for left, route in zip(popped(spec, before.router, after.router), routes, strict=True)
+    ]
+    threads, taken = lax.optimization_barrier((threads, taken))
+    return Observation(threads, taken, busy_until)
+
+
+def current_routes(spec: StepSpec, code: Code, state: WaferState) -> list[jax.Array]:
+    """C arrays [n]: the routes of a state, packed as `Code.routes`."""
+    routes = [code.routes[c] for c in range(spec.colors)]
+    # Only programs whose routes change keep them in the state.
+    for c, plane in zip(changing_colors(spec), getattr(state, "routes", ()), strict=True):
+        routes[c] = plane
+    return routes
+
+
+def changing_colors(spec: StepSpec) -> tuple[int, ...]:
+    """Indices of colours whose routes may change in a run."""
+    return getattr(spec, "dynamic", ())
 
 
 def popped(

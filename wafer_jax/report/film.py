@@ -81,15 +81,9 @@ def _extent(recording: "Recording") -> tuple[float, float, float, float]:
 def _moved(recording: "Recording", edges: np.ndarray) -> np.ndarray:
     """[4, frames, y, x] bool: the link moved a word in the frame, of whatever colour."""
     at = np.searchsorted(edges, recording.start, "right") - 1
-    tx = recording.tx[:, recording.ys[:, None], recording.xs[None]]
-    out = np.zeros((4, len(edges) - 1, *recording.left.shape[1:]), bool)
-    for c, sets in enumerate(tx):
-        left = recording.left >> np.uint32(c) & 1 == 1
-        frames = np.zeros(out.shape[1:], bool)
-        np.logical_or.at(frames, at, left)
-        for d in range(4):
-            out[d] |= frames & (sets >> d & 1 == 1)
-    return out
+    frames = np.zeros((len(edges) - 1, *recording.links_used.shape[1:]), np.uint8)
+    np.bitwise_or.at(frames, at, recording.links_used)
+    return np.stack([frames >> d & 1 == 1 for d in range(4)])
 
 
 def _quiver(ax, recording: "Recording", moved: np.ndarray):

@@ -45,7 +45,8 @@ class Recording:
       cycles: Cycles that were observed, up to the end of the last kernel or word.
       causes: What a PE's cycles can go to, K of them.
       totals: [K, Y, X] int64, cycles of each PE per cause; they sum to ``cycles``.
-      words: [C, Y, X] int64, words that left each router.
+      link_words: [C, 5, Y, X] int64, words of each colour that left each router in each direction.
+      changing: Indices of colours whose routes may change in the run.
       rx: [C, Y, X] int8, receive directions at the end.
       tx: [C, Y, X] uint8, transmit sets at the end.
       ys: [y] int64, rows of the region.
@@ -54,6 +55,7 @@ class Recording:
       span: [R] int64, its cycles.
       threads: [R, T, y, x] uint16, ``activity << COLOR_BITS | colour index`` of each thread.
       left: [R, y, x] uint32, mask of the colours whose head left the router.
+      links_used: [R, y, x] uint8, set of the directions in which words left it.
       router_words: [R, C, y, x] uint8, words in each router FIFO.
       input_words: [R, C, y, x] uint8, words in each input queue.
     """
@@ -63,7 +65,8 @@ class Recording:
     cycles: int
     causes: tuple[Cause, ...]
     totals: np.ndarray
-    words: np.ndarray
+    link_words: np.ndarray
+    changing: tuple[int, ...]
     rx: np.ndarray
     tx: np.ndarray
     ys: np.ndarray
@@ -72,6 +75,7 @@ class Recording:
     span: np.ndarray
     threads: np.ndarray
     left: np.ndarray
+    links_used: np.ndarray
     router_words: np.ndarray
     input_words: np.ndarray
 
@@ -107,12 +111,6 @@ class Recording:
         row, column = self.at(y, x)
         codes = self.pes if thread is None else self.threads[:, thread]
         return join(codes[:, row, column], self.start, self.span)
-
-    @cached_property
-    def link_words(self) -> np.ndarray:
-        """[C, 5, Y, X] int64: words of each colour that left each router in each direction."""
-        taken = self.tx[:, None] >> np.arange(5)[None, :, None, None] & 1
-        return self.words[:, None] * taken.astype(np.int64)
 
     @property
     def stalls(self) -> "pd.DataFrame":

@@ -35,8 +35,8 @@ def stalls(recording: "Recording") -> "pd.DataFrame":
 
     Returns:
       One row per state, colour and side with the columns state, color (the device's number, or
-      missing), side (from which a word is missing, or towards which there is no room), pe_cycles
-      and share; largest first, shares sum to 1.
+      missing), side (from which a word is missing, or towards which there is no room; empty where
+      the routes of the colour change), pe_cycles and share; largest first, shares sum to 1.
     """
     import pandas as pd  # slow to import, and most runs print no table
 
@@ -66,7 +66,7 @@ def shares(recording: "Recording") -> list[Share]:
 
 def _sides(recording: "Recording", cause: "Cause") -> list[tuple[str, np.ndarray]]:
     """The sides that a cause splits into, each with the PEs [Y, X] bool that it concerns."""
-    if cause.color is None:
+    if cause.color is None or cause.color in recording.changing:
         return [("", np.ones(recording.program.hw.mesh, bool))]
     if cause.activity is Activity.NEEDS_WORD:
         rx = recording.rx[cause.color]
@@ -96,9 +96,11 @@ def _what(row: Share) -> str:
     sides = " and the ".join(_SIDES.get(side, side) for side in row.side.split("+"))
     match row.activity:
         case Activity.NEEDS_WORD:
-            return f"wait for a word of colour {row.color} from the {sides}"
+            place = f" from the {sides}" if sides else ""
+            return f"wait for a word of colour {row.color}{place}"
         case Activity.NEEDS_ROOM:
-            return f"wait for room on colour {row.color} to the {sides}"
+            place = f" to the {sides}" if sides else ""
+            return f"wait for room on colour {row.color}{place}"
         case Activity.NEEDS_SIGNAL:
             return "wait for a signal of another thread"
     return "set up a stream or stall before an event"

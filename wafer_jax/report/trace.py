@@ -80,8 +80,8 @@ def _metadata(recording: "Recording", y: int, x: int, process: int) -> Iterator[
     used = np.bitwise_or.reduce(recording.left[:, row, column], initial=0)
     for c, color in enumerate(recording.program.colors):
         if used >> c & 1:
-            ways = direction_set(int(recording.tx[c, y, x]))
-            tracks[_ROUTER + c] = f"router, colour {color} to {ways}"
+            ways = f" to {direction_set(int(recording.tx[c, y, x]))}"
+            tracks[_ROUTER + c] = f"router, colour {color}{'' if c in recording.changing else ways}"
 
     def note(kind: str, track: int, **args: Any) -> dict[str, Any]:
         return {"ph": "M", "name": kind, "pid": process, "tid": _tid(process, track), "ts": 0,
