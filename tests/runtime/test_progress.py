@@ -8,7 +8,7 @@ from wafer_jax.runtime.progress import duration, progress_text
 @pytest.mark.parametrize(
     ("cycle", "min_cycles", "tail"),
     [
-        (1_000, 6_000, ", at least 50 s left"),
+        (1_000, 6_000, ", at least 50 s left at this rate"),
         (1_000, 0, ""),
         (6_000, 6_000, ""),
         (9_000, 6_000, ""),
