@@ -90,6 +90,8 @@ def record(
     Raises:
       WaferError: As for `run`; a region off the mesh; more than ``max_bytes``.
     """
+    if not 0 < max_cycles <= MAX_CYCLES:
+        raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
     pes = _region(program, region)
     first, last = _window(window)
     state = start(program, tiles, values=values, jitter=jitter)
