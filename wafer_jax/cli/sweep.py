@@ -1,5 +1,6 @@
 """``wafer-jax sweep``: a grid of machines, sizes and algorithms into a table."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -33,11 +34,12 @@ def sweep(
     grid = load_sweep(config)
     file = out or Path(f"{Path(config).stem}.jsonl")
     with output.progress(f"{grid.num_points} points") as report:
-        frame = evaluate(
-            grid,
-            file,
-            progress=lambda number, of, point: report(f"{number + 1} of {of}: {point}"),
-        )
+        say = lambda number, of, point: report(f"{number + 1} of {of}: {point}")
+        try:
+            frame = evaluate(grid, file, progress=say)
+        except KeyboardInterrupt:
+            print(f"{file} has what was done; the same command goes on", file=sys.stderr)
+            raise
     failed = len(frame[frame["error"].notna()])
     shown = frame.drop(columns=["preset_hash", "version"])
     output.show(table(shown if failed else shown.drop(columns="error")), "")

@@ -138,7 +138,7 @@ def load_sweep(path: str | Path) -> SweepConfig:
       WaferError: Unreadable, unknown or missing keys, values of another type, nothing to run.
     """
     path = Path(path)
-    if not path.suffix and not path.exists():
+    if not path.suffix and not path.is_file():
         path = configs_dir() / "experiments" / f"{path.name}.yaml"
     try:
         with open(path, "rb") as file:
