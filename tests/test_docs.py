@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import matplotlib
+import matplotlib.pyplot as plt
 import pytest
 import yaml
 
@@ -32,6 +34,21 @@ def test_the_code_of_a_page_runs(page, blocks, printed, capsys, tmp_path, monkey
     assert len(found) == blocks
     exec("\n".join(found), {})
     assert printed in capsys.readouterr().out
+
+
+def test_the_page_on_debugging_shows_what_its_code_prints(capsys, tmp_path, monkeypatch):
+    matplotlib.use("Agg")
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "debugging.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, re.DOTALL)
+    assert len(blocks) == 8
+    names: dict = {}
+    for code, shown in blocks:
+        exec(code, names)
+        assert capsys.readouterr().out == shown
+    plt.close("all")
+    assert {p.name for p in tmp_path.iterdir()} == {"timeline.png", "ktree.json", "deadlock.png"}
+    assert "<img" in names["film"]
 
 
 def test_the_sweep_of_the_page_is_the_shipped_one():

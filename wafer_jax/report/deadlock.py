@@ -49,8 +49,10 @@ def plot_deadlock(result: Result, ax=None):
     side = 320 if max(height, width) <= 12 else 30
     ys, xs = np.mgrid[0:height, 0:width]
     ax.scatter(xs, ys, s=side, marker="s", color="0.92", zorder=1)
-    ys, xs = np.nonzero(stuck)
-    ax.scatter(xs, ys, s=side, marker="s", color="#f3c9a5", zorder=2, label="does not go on")
+    stuck[tuple(np.array(chain).T)] = False
+    if stuck.any():
+        ys, xs = np.nonzero(stuck)
+        ax.scatter(xs, ys, s=side, marker="s", color="#f3c9a5", zorder=2, label="does not go on")
     ys, xs = np.array(chain).T
     ax.scatter(xs, ys, s=side, marker="s", color="#d1495b", zorder=3, label="in the chain")
     if len(chain) > 1:
