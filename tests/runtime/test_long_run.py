@@ -131,6 +131,18 @@ def test_the_command_exits_with_130_and_says_how_to_go_on(file, tmp_path, capsys
     assert_same(checkpoint.load(folder, endless()), end)
 
 
+def test_a_resumed_run_tells_the_jitter_of_its_checkpoint(file, tmp_path, capsys):
+    line = ["run", str(file), "--checkpoint", str(tmp_path / "d"), "--max-cycles", "90", "--json"]
+    outcomes = []
+    for options in (["--jitter", "3"], ["--resume"], ["--resume", "--jitter", "3"]):
+        assert main([*line, *options]) == 0
+        outcomes.append(json.loads(capsys.readouterr().out))
+    assert outcomes[0]["seed"] == 3
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+    assert main([*line, "--resume", "--jitter", "4"]) == 2
+    assert "saved with another jitter" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

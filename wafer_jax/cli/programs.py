@@ -100,6 +100,7 @@ def run(
             print(f"{stop}\nresume it with: wafer-jax {shlex.join(again)}", file=sys.stderr)
         raise
     frame = faults(result)
+    seed = None if result.state.jitter is None else int(result.state.jitter[0])
     out.text(repr(result))
     out.show("", table(summary(result)))
     if result.faults:
@@ -108,7 +109,7 @@ def run(
         out.text("\n".join(result.diagnosis.waiting))
     out.finish(
         "run",
-        provenance(program.hw, seed=jitter, level="fabric"),
+        provenance(program.hw, seed=seed, level="fabric"),
         {"program": program.name, "cycles": result.cycles, "faults": frame},
     )
     if result.faults:
