@@ -3,7 +3,10 @@
 import re
 from pathlib import Path
 
+import matplotlib
+import matplotlib.pyplot as plt
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
@@ -21,9 +24,36 @@ def test_nothing_is_left_to_fill_in(page):
     assert not re.findall(r"@[A-Z]+@|TODO|FIXME", page.read_text())
 
 
-def test_the_code_of_the_tutorial_runs(capsys):
-    text = (ROOT / "docs" / "tutorial_collective.md").read_text()
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    assert len(blocks) == 5
-    exec("\n".join(blocks), {})
-    assert "cycles" in capsys.readouterr().out
+@pytest.mark.parametrize(
+    ("page", "blocks", "printed"),
+    [("tutorial_collective.md", 5, "cycles"), ("long_runs.md", 5, "saved with mesh [2, 16]")],
+)
+def test_the_code_of_a_page_runs(page, blocks, printed, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
+    assert len(found) == blocks
+    exec("\n".join(found), {})
+    assert printed in capsys.readouterr().out
+
+
+def test_the_page_on_debugging_shows_what_its_code_prints(capsys, tmp_path, monkeypatch):
+    matplotlib.use("Agg")
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "debugging.md").read_text()
+    blocks = re.findall(r"```python\n(.*?)```(?:\n\n```text\n(.*?)```)?", text, re.DOTALL)
+    assert len(blocks) == 8
+    names: dict = {}
+    for code, shown in blocks:
+        exec(code, names)
+        assert capsys.readouterr().out == shown
+    plt.close("all")
+    assert {p.name for p in tmp_path.iterdir()} == {"timeline.png", "ktree.json", "deadlock.png"}
+    assert "<img" in names["film"]
+
+
+def test_the_sweep_of_the_page_is_the_shipped_one():
+    (shown,) = re.findall(
+        r"```yaml\n(.*?)```", (ROOT / "docs" / "long_runs.md").read_text(), re.DOTALL
+    )
+    shipped = (ROOT / "configs" / "experiments" / "ktree.yaml").read_text()
+    assert yaml.safe_load(shown) == yaml.safe_load(shipped)

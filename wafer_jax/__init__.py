@@ -24,16 +24,25 @@ from wafer_jax.mesh_state import WaferState, initial_state
 from wafer_jax.plmr import PLMR, plmr
 from wafer_jax.program import Program
 from wafer_jax.program_file import load_program, save_program
+from wafer_jax.report.deadlock import deadlock_sentence, plot_deadlock
+from wafer_jax.report.debugger import Debugger
+from wafer_jax.report.recorder import record
+from wafer_jax.report.recording import Recording
+from wafer_jax.report.route_map import plot_routes
+from wafer_jax.report.stall_pictures import plot_compare
+from wafer_jax.report.stalls import compare
 from wafer_jax.result import Result
 from wafer_jax.snapshot import snapshot
 from wafer_jax.views import queues, threads
 
 if TYPE_CHECKING:
     from wafer_jax import models, runtime
+    from wafer_jax.runtime.sweep import sweep
 
 __all__ = [
     "PLMR",
     "RAMP",
+    "Debugger",
     "E",
     "Estimate",
     "Fault",
@@ -44,6 +53,7 @@ __all__ = [
     "N",
     "Program",
     "ProgramBuilder",
+    "Recording",
     "Register",
     "Result",
     "S",
@@ -55,6 +65,8 @@ __all__ = [
     "__version__",
     "allreduce",
     "broadcast",
+    "compare",
+    "deadlock_sentence",
     "estimate",
     "gemm",
     "gemv",
@@ -64,8 +76,12 @@ __all__ = [
     "load_spec",
     "models",
     "plmr",
+    "plot_compare",
+    "plot_deadlock",
+    "plot_routes",
     "preset_names",
     "queues",
+    "record",
     "reduce",
     "replicate",
     "run",
@@ -73,6 +89,7 @@ __all__ = [
     "save_program",
     "snapshot",
     "step",
+    "sweep",
     "threads",
 ]
 
@@ -81,4 +98,6 @@ def __getattr__(name: str):
     """Import these on first use: models bring flax and the tokenizers along."""
     if name in ("models", "runtime"):
         return importlib.import_module(f"wafer_jax.{name}")
+    if name == "sweep":
+        return importlib.import_module("wafer_jax.runtime.sweep").sweep
     raise AttributeError(f"module 'wafer_jax' has no attribute {name!r}")

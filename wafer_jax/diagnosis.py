@@ -10,7 +10,7 @@ from wafer_jax.faults import REMEDY, Fault
 from wafer_jax.hardware import DIRECTION_NAMES, OPPOSITE, RAMP, STEP_YX
 from wafer_jax.mesh_state import FIRST_FAULT_SHIFT, WaferState
 from wafer_jax.program import NO_ROUTE, Program, direction_set
-from wafer_jax.routes import neighbour, sources, unrouted_heads
+from wafer_jax.routes import capacities, neighbour, sources, unrouted_heads
 from wafer_jax.snapshot import snapshot
 
 PE = tuple[int, int]
@@ -287,3 +287,34 @@ def _blocked_downstream(program: Program, snap: dict, c: int, pe: PE) -> PE | No
             if tx >> d & 1 and on_mesh and snap["rx"][c, ny, nx] == OPPOSITE[d]:
                 frontier.append((ny, nx))
     return None
+
+
+def thread_status(program: Program, snap: dict, pe: PE, thread: int) -> str:
+    """What a thread is at in the cycle of a snapshot, and why it does not issue, in words."""
+    y, x = pe
+    role = program.role_at(y, x)
+    if thread >= len(role.threads) or snap["halted"][thread, y, x]:
+        return f"thread {thread} has halted"
+    number = int(snap["pc"][thread, y, x])
+    event = role.threads[thread][number]
+    here = f"thread {thread}, event {number} ({' '.join(role.describe(thread, number).split())})"
+    if (ready_at := int(snap["ready_at"][thread, y, x])) > snap["now"]:
+        return f"{here} may issue from cycle {ready_at} on: set-up, a kernel or a stall"
+    if isinstance(event, Wait) and snap["semaphores"][event.semaphore, y, x] <= 0:
+        return f"{here} waits for a SIGNAL"
+    source, _ = sources(snap["rx"], snap["tx"], np.zeros(program.rx.shape, np.int64))
+    color = receive_color(event)
+    if color is not None and snap["input_ready"][program.colors.index(color), y, x] == 0:
+        wait = _stream_wait(program, snap, source, pe, event, here)
+        return wait.text if wait is not None else here
+    color = send_color(event)
+    if color is not None:
+        c = program.colors.index(color)
+        if snap["rx"][c, y, x] != RAMP:
+            return f"{here} waits for its router to take colour {color} from the RAMP"
+        capacity = capacities(program)[0][snap["segment"][y, x], snap["position"][c, y, x], c, y, x]
+        if snap["router_total"][c, y, x] >= capacity:
+            holder = _blocked_downstream(program, snap, c, pe)
+            reason = "" if holder is None else f" until PE {_at(holder)} receives"
+            return f"{here} waits for room on colour {color}{reason}"
+    return f"{here} asks for the issue slot"

@@ -23,7 +23,7 @@ def plot_links(result: "Result", ax=None):
     Raises:
       WaferError: matplotlib is not installed.
     """
-    plt = _pyplot()
+    plt = pyplot()
     height, width = result.program.hw.mesh
     if ax is None:
         size = (min(2 + 0.45 * width, 11), min(1.5 + 0.45 * height, 9))
@@ -32,7 +32,7 @@ def plot_links(result: "Result", ax=None):
     if max(height, width) > ARROWS_UP_TO:
         image = ax.imshow(load[:4].max(axis=0), cmap="viridis", vmin=0, aspect="equal")
     else:
-        image = _arrows(ax, load)
+        image = arrows(ax, load)
     ax.figure.colorbar(image, ax=ax, label="words per cycle", shrink=0.8)
     ax.set(xlabel="x (east)", ylabel="y (south)")
     ax.set_title(
@@ -41,7 +41,8 @@ def plot_links(result: "Result", ax=None):
     return ax
 
 
-def _arrows(ax, load: np.ndarray):
+def arrows(ax, load: np.ndarray):
+    """Draw the load of every link, [5, Y, X], as coloured arrows; returns the quiver."""
     height, width = load.shape[1:]
     y, x = np.mgrid[0:height, 0:width]
     ax.scatter(x, y, s=26, marker="s", color="0.85", zorder=1)
@@ -58,7 +59,8 @@ def _arrows(ax, load: np.ndarray):
     return picture
 
 
-def _pyplot():
+def pyplot():
+    """Import matplotlib, or say how to install it."""
     try:
         import matplotlib.pyplot as plt
     except ImportError:

@@ -1,5 +1,7 @@
 """What PEs do, counted in plain NumPy from snapshots of every cycle."""
 
+from itertools import pairwise
+
 import numpy as np
 
 import wafer_jax as wj
@@ -34,10 +36,10 @@ class Stepping:
             state = wj.step.step(program, state)
             self.snapshots.append(wj.snapshot(program, state))
         self.state = state
-        self.capacity = capacities(program)[0]
+        self.capacity = capacities(program)[0][0, 0]
         self.busy = np.zeros((program.num_threads, *program.hw.mesh), int)
         codes, left = [], []
-        for before, after in zip(self.snapshots, self.snapshots[1:], strict=False):
+        for before, after in pairwise(self.snapshots):
             moved = self.passed(after) - self.passed(before)
             for cycle in range(before["now"], max(after["now"], before["now"])):
                 codes.append(self.codes(before, after, cycle))
@@ -50,7 +52,7 @@ class Stepping:
 
     def passed(self, snap):
         """[C, Y, X]: words that have left each router since the start."""
-        source, held = sources(self.program, snap["router_total"])
+        source, held = sources(self.program.rx, self.program.tx, snap["router_total"])
         flat = snap["sent"].reshape(len(source), -1)
         fed = np.take_along_axis(flat, np.maximum(source, 0).reshape(flat.shape), 1)
         return np.where(source >= 0, fed.reshape(source.shape) - held, 0)

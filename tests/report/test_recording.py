@@ -8,7 +8,6 @@ from random_programs import random_program
 import wafer_jax as wj
 from wafer_jax.errors import WaferError
 from wafer_jax.report.activity import COLOR_BITS, Activity
-from wafer_jax.report.recorder import record
 
 from .stepping import Stepping
 
@@ -30,14 +29,20 @@ def mask_of(left):
 def test_a_recording_agrees_with_snapshots_of_every_cycle(seed):
     program, _ = random_program(seed)
     jitter = wj.Jitter(seed, 9, 5)
-    recording, stepping = record(program, values="none", jitter=jitter), Stepping(program, jitter)
+    recording, stepping = (
+        wj.record(program, values="none", jitter=jitter),
+        Stepping(program, jitter),
+    )
     assert recording.cycles == len(stepping.threads)
     assert recording.cycles >= stepping.snapshots[-1]["now"]
     assert np.array_equal(per_cycle(recording, recording.threads), stepping.threads)
     # A row of several cycles is one in which no word moves.
     assert not recording.left[recording.span > 1].any()
     assert np.array_equal(per_cycle(recording, recording.left), mask_of(stepping.left))
-    assert np.array_equal(recording.words, stepping.left.sum(axis=0))
+    taken = program.tx[:, None] >> np.arange(5)[:, None, None] & 1
+    assert np.array_equal(recording.link_words, stepping.left.sum(axis=0)[:, None] * taken)
+    used = [(stepping.left * taken[:, d]).any(axis=1) << d for d in range(5)]
+    assert np.array_equal(per_cycle(recording, recording.links_used), sum(used))
     at = np.searchsorted([s["now"] for s in stepping.snapshots], recording.start)
     for key, words in (("router", recording.router_words), ("input", recording.input_words)):
         fills = np.array([s[f"{key}_total"] for s in stepping.snapshots])
@@ -48,7 +53,7 @@ def test_the_seeds_do_everything():
     seen = set()
     for seed in SEEDS:
         program, _ = random_program(seed)
-        recording = record(program, values="none", jitter=wj.Jitter(seed, 9, 5))
+        recording = wj.record(program, values="none", jitter=wj.Jitter(seed, 9, 5))
         seen |= {Activity(code >> COLOR_BITS) for code in np.unique(recording.threads).tolist()}
     assert seen == set(Activity)
 
@@ -56,7 +61,7 @@ def test_the_seeds_do_everything():
 @pytest.mark.parametrize("seed", SEEDS[:3])
 def test_totals_count_what_every_pe_did(seed):
     program, _ = random_program(seed)
-    recording = record(program, values="none", jitter=wj.Jitter(seed, 9, 5))
+    recording = wj.record(program, values="none", jitter=wj.Jitter(seed, 9, 5))
     codes = per_cycle(recording, recording.pes)
     for cause, cycles in zip(recording.causes, recording.totals, strict=True):
         waits = cause.color is not None
@@ -70,7 +75,7 @@ def test_the_run_is_that_of_run():
     for seed in SEEDS:
         program, _ = random_program(seed)
         jitter = wj.Jitter(seed, 9, 5)
-        recorded = record(program, values="none", jitter=jitter).result
+        recorded = wj.record(program, values="none", jitter=jitter).result
         plain = wj.run(program, values="none", jitter=jitter)
         assert recorded.cycles == plain.cycles
         assert list(map(str, recorded.faults)) == list(map(str, plain.faults))
@@ -80,9 +85,9 @@ def test_the_run_is_that_of_run():
 
 def test_a_window_of_a_region_is_cut_out_of_the_whole():
     program, _ = random_program(SEEDS[0])
-    whole = record(program, values="none")
+    whole = wj.record(program, values="none")
     a, b = whole.cycles // 4, whole.cycles // 2
-    part = record(program, values="none", window=(a, b), region=np.s_[1:2, 1:3])
+    part = wj.record(program, values="none", window=(a, b), region=np.s_[1:2, 1:3])
     assert part.window == (a, b)
     expected = per_cycle(whole, whole.threads)[a:b, :, 1:2, 1:3]
     assert np.array_equal(per_cycle(part, part.threads), expected)
@@ -93,7 +98,7 @@ def test_a_window_of_a_region_is_cut_out_of_the_whole():
 
 def test_slices_join_equal_cycles():
     program, _ = random_program(SEEDS[1])
-    recording = record(program, values="none")
+    recording = wj.record(program, values="none")
     codes = per_cycle(recording, recording.pes)[:, 1, 2]
     found = recording.slices(1, 2)
     assert np.array_equal(np.repeat(found.code, found.cycles), codes)
@@ -103,13 +108,13 @@ def test_slices_join_equal_cycles():
 
 def test_the_size_is_bounded():
     program, _ = random_program(SEEDS[2])
-    whole = record(program, values="none")
-    few = record(program, values="none", max_bytes=4000)
+    whole = wj.record(program, values="none")
+    few = wj.record(program, values="none", max_bytes=4000)
     assert few.cycles == whole.cycles
     assert 0 < few.window[1] < whole.cycles
-    assert len(few.start) * 6 * (2 * 4 + 4 + 4 + 4) <= 4000
+    assert len(few.start) * 6 * (2 * 4 + 5 + 4 + 4) <= 4000
     with pytest.raises(WaferError, match=r"smaller region.*shorter window.*max_bytes"):
-        record(program, values="none", window=(0, 10_000), max_bytes=4000)
+        wj.record(program, values="none", window=(0, 10_000), max_bytes=4000)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +130,7 @@ def test_the_size_is_bounded():
 def test_mistakes_are_named(options, message):
     program, _ = random_program(SEEDS[0])
     with pytest.raises(WaferError, match=message):
-        record(program, **{"values": "none", **options})
+        wj.record(program, **{"values": "none", **options})
 
 
 def test_a_kernel_that_outlasts_everything_computes_to_its_end():
@@ -134,7 +139,7 @@ def test_a_kernel_that_outlasts_everything_computes_to_its_end():
     kernel = wj.Kernel(name="double", fn=lambda x: 2 * x)
     b.role("one", at=(0, 0)).thread().compute(kernel, [x], [x], 30)
     b.role("other", at=(0, 1)).thread().compute(kernel, [x], [x], 50)
-    recording = record(b.build(), values="none")
+    recording = wj.record(b.build(), values="none")
     assert recording.cycles == recording.result.cycles == 50
     assert [list(s.cycles) for s in (recording.slices(0, 0), recording.slices(0, 1))] == [
         [30, 20],

@@ -17,6 +17,7 @@ from wafer_jax.cli.demo import demo
 from wafer_jax.cli.generate import generate
 from wafer_jax.cli.info import info
 from wafer_jax.cli.programs import run, show
+from wafer_jax.cli.sweep import sweep
 from wafer_jax.errors import WaferError
 
 USER_ERROR, DEFECT, INTERRUPTED = 2, 70, 130
@@ -31,7 +32,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-for command in (demo, generate, check, info, run, show):
+for command in (demo, generate, check, info, run, show, sweep):
     app.command()(command)
 
 

@@ -10,6 +10,7 @@ import typer
 
 from wafer_jax.cli.options import Json
 from wafer_jax.cli.output import Output
+from wafer_jax.cli.trace_options import Trace, TraceRegion, TraceWindow, check_trace, traced_run
 from wafer_jax.errors import WaferError
 
 if TYPE_CHECKING:
@@ -70,6 +71,9 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the newest checkpoint in DIR.")
     ] = False,
+    trace: Trace = None,
+    trace_region: TraceRegion = None,
+    trace_window: TraceWindow = None,
     json: Json = False,
 ) -> None:  # fmt: skip
     """Run a program file on the fabric; exit 1 if it ends with faults, 130 if interrupted."""
@@ -80,18 +84,23 @@ def run(
 
     if resume and checkpoint is None:
         raise WaferError("--resume: say where from, with --checkpoint DIR")
+    check_trace(trace, trace_region, trace_window, checkpoint)
     out = Output(json)
     program, tiles = _load(file)
     asked = None if jitter is None else Jitter(jitter, start_cycles=64, event_cycles=16)
     options = {"values": values, "jitter": asked, "max_cycles": max_cycles}
     try:
-        result = _execute(out, program, tiles, options, checkpoint, every, resume)
+        if trace is not None:
+            result = traced_run(out, program, tiles, options, trace, trace_region, trace_window)
+        else:
+            result = _execute(out, program, tiles, options, checkpoint, every, resume)
     except KeyboardInterrupt as stop:
         if checkpoint is not None and str(stop):
             again = ["run", str(file), "--checkpoint", str(checkpoint), "--resume"]
             print(f"{stop}\nresume it with: wafer-jax {shlex.join(again)}", file=sys.stderr)
         raise
     frame = faults(result)
+    seed = None if result.state.jitter is None else int(result.state.jitter[0])
     out.text(repr(result))
     out.show("", table(summary(result)))
     if result.faults:
@@ -100,7 +109,7 @@ def run(
         out.text("\n".join(result.diagnosis.waiting))
     out.finish(
         "run",
-        provenance(program.hw, seed=jitter, level="fabric"),
+        provenance(program.hw, seed=seed, level="fabric"),
         {"program": program.name, "cycles": result.cycles, "faults": frame},
     )
     if result.faults:

@@ -63,14 +63,12 @@ class Observation:
 
     Attributes:
       threads: T arrays [n] uint16, code of each thread.
-      left: C arrays [n] int32, 1 where the head of the router FIFO left.
-      received: [n] int32, mask of the colours from which threads took a word.
+      taken: C arrays [n] int32, the transmit set that the head left through, 0 if it stayed.
       busy_until: T arrays [n] int32, end of the last kernel of each thread.
     """
 
     threads: list[jax.Array]
-    left: list[jax.Array]
-    received: jax.Array
+    taken: list[jax.Array]
     busy_until: tuple[jax.Array, ...]
 
     @property
@@ -105,7 +103,7 @@ def observe(
         (c, f.ready(fifo, q) > 0) for c, q in zip(spec.delivered, inputs, strict=True)
     )
     signalled = _mask((spec.colors + s, n > 0) for s, n in enumerate(before.semaphores))
-    routes = code.routes
+    routes = current_routes(spec, code, before)
     full = _mask((c, f.total(fifo, router[c]) >= _capacity(spec, routes[c])) for c in spec.sending)
     issued = [
         (a != b) | (c != d)
@@ -118,7 +116,7 @@ def observe(
             for i, b in zip(issued, busy_until, strict=True)
         )
     missing = ~(available | signalled)
-    threads, received = [], jnp.zeros(spec.lanes, jnp.int32)
+    threads = []
     for t in range(spec.threads):
         need_in = before.need_in[t].astype(jnp.int32)
         need_out = before.need_out[t].astype(jnp.int32)
@@ -126,14 +124,37 @@ def observe(
         activity = jnp.where(issued[t], _issue(spec, need_in, need_out), activity)
         activity = jnp.where(busy_until[t] > before.now, Activity.COMPUTING << COLOR_BITS, activity)
         threads.append(activity.astype(jnp.uint16))
-        received |= jnp.where(issued[t], need_in, 0)
-    left = [
-        f.ready(fifo, q).astype(jnp.int32) - f.ready(fifo, r).astype(jnp.int32)
-        for q, r in zip(router, after.router, strict=True)
+    taken = [
+        left * (route & 31).astype(jnp.int32)
+        for left, route in zip(popped(spec, before.router, after.router), routes, strict=True)
     ]
-    colors = (1 << spec.colors) - 1
-    threads, left = lax.optimization_barrier((threads, left))
-    return Observation(threads, left, received & colors, busy_until)
+    threads, taken = lax.optimization_barrier((threads, taken))
+    return Observation(threads, taken, busy_until)
+
+
+def current_routes(spec: StepSpec, code: Code, state: WaferState) -> list[jax.Array]:
+    """C arrays [n]: the routes of a state, packed as `Code.routes`."""
+    routes = [code.routes[c] for c in range(spec.colors)]
+    # Only programs whose routes change keep them in the state.
+    for c, plane in zip(changing_colors(spec), getattr(state, "routes", ()), strict=True):
+        routes[c] = plane
+    return routes
+
+
+def changing_colors(spec: StepSpec) -> tuple[int, ...]:
+    """Indices of colours whose routes may change in a run."""
+    return getattr(spec, "dynamic", ())
+
+
+def popped(
+    spec: StepSpec, before: tuple[jax.Array, ...], after: tuple[jax.Array, ...]
+) -> list[jax.Array]:
+    """Per queue [n] int32: 1 where its head left between two states a cycle apart."""
+    return [
+        f.ready(spec.fifo, f.tick(spec.fifo, q)).astype(jnp.int32)
+        - f.ready(spec.fifo, r).astype(jnp.int32)
+        for q, r in zip(before, after, strict=True)
+    ]
 
 
 def _mask(bits) -> jax.Array:

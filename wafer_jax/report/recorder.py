@@ -1,6 +1,7 @@
 """Run a program and keep what every PE of a region does in every cycle of a window.
 
-Axes: C colours, D delivered colours, T threads, K causes, R rows, n lanes, r lanes of the region.
+Axes: C colours, L pairs (colour, direction), T threads, K causes, R rows, n lanes, r lanes of the
+region.
 A row is one executed cycle and the skipped ones behind it, in which nothing changes.
 """
 
@@ -22,7 +23,7 @@ from wafer_jax.jitter import Jitter
 from wafer_jax.lowering import lower
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.program import Program
-from wafer_jax.report.activity import COLOR_BITS, Activity, observe
+from wafer_jax.report.activity import COLOR_BITS, Activity, changing_colors, observe
 from wafer_jax.report.recording import Cause, Recording
 from wafer_jax.result import Result
 from wafer_jax.snapshot import snapshot
@@ -46,7 +47,7 @@ class Watch:
       stuck_at: [] int32, the first cycle in which nothing could happen, or -1.
       ended: [] bool, nothing can happen and no kernel runs any more.
       totals: [K, n] int32, cycles per cause.
-      words: [C, n] int32, words that left each router.
+      words: [L, n] int32, words that left each router per colour and direction in use.
       count: [] int32, rows since the last look.
       rows: Buffers of rows, the last one is overwritten when they are full.
     """
@@ -91,6 +92,8 @@ def record(
     Raises:
       WaferError: As for `run`; a region off the mesh; more than ``max_bytes``.
     """
+    if not 0 < max_cycles <= MAX_CYCLES:
+        raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
     pes = _region(program, region)
     first, last = _window(window)
     state = start(program, tiles, values=values, jitter=jitter)
@@ -123,7 +126,7 @@ def record(
                 kept.append({name: np.array(a)[:rows].copy() for name, a in watch.rows.items()})
                 room -= rows
     seconds = time.perf_counter() - began, compile_s
-    return _recording(program, watch, causes, pes, kept, seconds)
+    return _recording(program, spec, watch, pes, kept, seconds)
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=3)
@@ -162,7 +165,8 @@ def observe_cycles(
             "start": before.now[None],
             "span": span[None],
             "threads": jnp.stack([c[lanes] for c in seen.threads]),
-            "left": _bits([left[lanes] for left in seen.left], lanes.shape),
+            "left": _bits([taken[lanes] != 0 for taken in seen.taken], lanes.shape),
+            "links": _union([taken[lanes] for taken in seen.taken], lanes.shape),
             "router": _fill(spec, before.router, lanes),
             "input": _fill(spec, before.input, lanes),
         }
@@ -171,7 +175,10 @@ def observe_cycles(
             name: lax.dynamic_update_index_in_dim(a, row[name].reshape(a.shape[1:]), at, 0)
             for name, a in watch.rows.items()
         }
-        words = [total + left for total, left in zip(watch.words, seen.left, strict=True)]
+        words = [
+            total + (seen.taken[c] >> d & 1)
+            for total, (c, d) in zip(watch.words, _links(spec), strict=True)
+        ]
         return Watch(
             state=replace(after, now=now, stuck=ended),
             busy_until=seen.busy_until,
@@ -224,6 +231,18 @@ def _bits(planes: list[jax.Array], shape: tuple[int, ...]) -> jax.Array:
     return out
 
 
+def _union(sets: list[jax.Array], shape: tuple[int, ...]) -> jax.Array:
+    out = jnp.zeros(shape, jnp.uint8)
+    for taken in sets:
+        out |= taken.astype(jnp.uint8)
+    return out
+
+
+def _links(spec: StepSpec) -> list[tuple[int, int]]:
+    """Pairs (colour index, direction) that some PE may transmit."""
+    return [(c, d) for c, directions in enumerate(spec.links) for d in directions]
+
+
 def _fill(spec: StepSpec, queues: tuple[jax.Array, ...], lanes: jax.Array) -> jax.Array:
     """[queues, r] uint8: words in each queue."""
     if not queues:
@@ -271,7 +290,7 @@ def _window(window: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def _row_bytes(spec: StepSpec, pes: int) -> int:
-    return 8 + pes * (2 * spec.threads + 4 + spec.colors + len(spec.delivered))
+    return 8 + pes * (2 * spec.threads + 5 + spec.colors + len(spec.delivered))
 
 
 def _first(spec: StepSpec, state: WaferState, pes: np.ndarray, causes: int, capacity: int) -> Watch:
@@ -282,13 +301,14 @@ def _first(spec: StepSpec, state: WaferState, pes: np.ndarray, causes: int, capa
         stuck_at=jnp.int32(-1),
         ended=jnp.bool_(False),
         totals=jnp.zeros((causes, n), jnp.int32),
-        words=jnp.zeros((spec.colors, n), jnp.int32),
+        words=jnp.zeros((len(_links(spec)), n), jnp.int32),
         count=jnp.int32(0),
         rows={
             "start": jnp.zeros(shape, jnp.int32),
             "span": jnp.zeros(shape, jnp.int32),
             "threads": jnp.zeros((*shape, spec.threads, pes.size), jnp.uint16),
             "left": jnp.zeros((*shape, pes.size), jnp.uint32),
+            "links": jnp.zeros((*shape, pes.size), jnp.uint8),
             "router": jnp.zeros((*shape, spec.colors, pes.size), jnp.uint8),
             "input": jnp.zeros((*shape, len(spec.delivered), pes.size), jnp.uint8),
         },
@@ -297,8 +317,8 @@ def _first(spec: StepSpec, state: WaferState, pes: np.ndarray, causes: int, capa
 
 def _recording(
     program: Program,
+    spec: StepSpec,
     watch: Watch,
-    causes: tuple[Cause, ...],
     pes: np.ndarray,
     kept: list[dict[str, np.ndarray]],
     seconds: tuple[float, float],
@@ -319,9 +339,12 @@ def _recording(
         flat = joined(name)
         return flat.reshape(*flat.shape[:-1], *pes.shape)
 
-    router, delivered = on_region("router"), _delivered(causes)
+    router = on_region("router")
     inputs = np.zeros_like(router)
-    inputs[:, delivered] = on_region("input")
+    inputs[:, list(spec.delivered)] = on_region("input")
+    link_words = np.zeros((spec.colors, 5, *mesh), np.int64)
+    for (c, d), words in zip(_links(spec), from_lanes(np.asarray(watch.words), mesh), strict=True):
+        link_words[c, d] = words
     return Recording(
         program=program,
         result=Result(
@@ -329,9 +352,10 @@ def _recording(
             compile_s=seconds[1],
         ),
         cycles=cycles,
-        causes=causes,
+        causes=_causes(spec),
         totals=from_lanes(np.asarray(watch.totals), mesh).astype(np.int64),
-        words=from_lanes(np.asarray(watch.words), mesh).astype(np.int64),
+        link_words=link_words,
+        changing=changing_colors(spec),
         rx=snap.get("rx", program.rx),
         tx=snap.get("tx", program.tx),
         ys=pes[:, 0] // mesh[1],
@@ -340,10 +364,7 @@ def _recording(
         span=joined("span").astype(np.int64),
         threads=on_region("threads"),
         left=on_region("left"),
+        links_used=on_region("links"),
         router_words=router,
         input_words=inputs,
     )  # fmt: skip
-
-
-def _delivered(causes: tuple[Cause, ...]) -> list[int]:
-    return [c.color for c in causes if c.activity is Activity.NEEDS_WORD and c.color is not None]

@@ -14,6 +14,7 @@ from wafer_jax.errors import WaferError
 from wafer_jax.hardware import DIRECTION_NAMES
 from wafer_jax.program import Program
 from wafer_jax.report.activity import COLOR_BITS, Activity
+from wafer_jax.report.slices import Slices, join
 from wafer_jax.result import Result
 
 if TYPE_CHECKING:
@@ -32,14 +33,6 @@ class Cause(NamedTuple):
         return self.activity << COLOR_BITS | (self.color or 0)
 
 
-class Slices(NamedTuple):
-    """Equal neighbouring rows joined: codes, first cycles and lengths, [S] int64 each."""
-
-    code: np.ndarray
-    start: np.ndarray
-    cycles: np.ndarray
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recording:
     """A run with what its PEs did.
@@ -52,7 +45,8 @@ class Recording:
       cycles: Cycles that were observed, up to the end of the last kernel or word.
       causes: What a PE's cycles can go to, K of them.
       totals: [K, Y, X] int64, cycles of each PE per cause; they sum to ``cycles``.
-      words: [C, Y, X] int64, words that left each router.
+      link_words: [C, 5, Y, X] int64, words of each colour that left each router in each direction.
+      changing: Indices of colours whose routes may change in the run.
       rx: [C, Y, X] int8, receive directions at the end.
       tx: [C, Y, X] uint8, transmit sets at the end.
       ys: [y] int64, rows of the region.
@@ -61,6 +55,7 @@ class Recording:
       span: [R] int64, its cycles.
       threads: [R, T, y, x] uint16, ``activity << COLOR_BITS | colour index`` of each thread.
       left: [R, y, x] uint32, mask of the colours whose head left the router.
+      links_used: [R, y, x] uint8, set of the directions in which words left it.
       router_words: [R, C, y, x] uint8, words in each router FIFO.
       input_words: [R, C, y, x] uint8, words in each input queue.
     """
@@ -70,7 +65,8 @@ class Recording:
     cycles: int
     causes: tuple[Cause, ...]
     totals: np.ndarray
-    words: np.ndarray
+    link_words: np.ndarray
+    changing: tuple[int, ...]
     rx: np.ndarray
     tx: np.ndarray
     ys: np.ndarray
@@ -79,6 +75,7 @@ class Recording:
     span: np.ndarray
     threads: np.ndarray
     left: np.ndarray
+    links_used: np.ndarray
     router_words: np.ndarray
     input_words: np.ndarray
 
@@ -114,12 +111,6 @@ class Recording:
         row, column = self.at(y, x)
         codes = self.pes if thread is None else self.threads[:, thread]
         return join(codes[:, row, column], self.start, self.span)
-
-    @cached_property
-    def link_words(self) -> np.ndarray:
-        """[C, 5, Y, X] int64: words of each colour that left each router in each direction."""
-        taken = self.tx[:, None] >> np.arange(5)[None, :, None, None] & 1
-        return self.words[:, None] * taken.astype(np.int64)
 
     @property
     def stalls(self) -> "pd.DataFrame":
@@ -189,6 +180,12 @@ class Recording:
 
         return plot_queues(self, y, x, ax)
 
+    def plot_links(self, color: int | None = None, ax=None):
+        """Draw the load of every link, of one colour or of all; returns the matplotlib axes."""
+        from wafer_jax.report.link_pictures import plot_links
+
+        return plot_links(self, color, ax)
+
     def plot_stalls(self, ax=None):
         """Draw the mesh, coloured by the share of cycles that each PE waits."""
         from wafer_jax.report.stall_pictures import plot_stalls
@@ -213,20 +210,3 @@ class Recording:
             f"Recording({self.program.name}: {self.cycles} cycles, kept {first} .. {last} of "
             f"{len(self.ys)}x{len(self.xs)} PEs)"
         )
-
-
-def join(code: np.ndarray, start: np.ndarray, span: np.ndarray) -> Slices:
-    """Join neighbouring rows with equal codes.
-
-    Args:
-      code: [R], any integers.
-      start: [R] int64.
-      span: [R] int64.
-    """
-    if not code.size:
-        empty = np.zeros(0, np.int64)
-        return Slices(empty, empty, empty)
-    first = np.flatnonzero(np.concatenate([[True], code[1:] != code[:-1]]))
-    return Slices(
-        code[first].astype(np.int64), start[first], np.add.reduceat(span, first).astype(np.int64)
-    )

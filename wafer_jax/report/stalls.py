@@ -1,15 +1,18 @@
 """Where the PE-cycles of a recorded run went, as tables and in words."""
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import DIRECTION_NAMES
 from wafer_jax.program import NO_ROUTE, direction_set
 from wafer_jax.report.activity import MEANING, WAITS, Activity
-from wafer_jax.report.recording import Cause, Recording
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from wafer_jax.report.recording import Cause, Recording
 
 _SIDES = {"N": "north", "E": "east", "S": "south", "W": "west", "RAMP": "own PE"}
 LOST = (*WAITS, Activity.STARTING)
@@ -24,7 +27,7 @@ class Share(NamedTuple):
     pe_cycles: int
 
 
-def stalls(recording: Recording) -> pd.DataFrame:
+def stalls(recording: "Recording") -> "pd.DataFrame":
     """Attribute every PE-cycle of a run.
 
     Args:
@@ -32,9 +35,11 @@ def stalls(recording: Recording) -> pd.DataFrame:
 
     Returns:
       One row per state, colour and side with the columns state, color (the device's number, or
-      missing), side (from which a word is missing, or towards which there is no room), pe_cycles
-      and share; largest first, shares sum to 1.
+      missing), side (from which a word is missing, or towards which there is no room; empty where
+      the routes of the colour change), pe_cycles and share; largest first, shares sum to 1.
     """
+    import pandas as pd  # slow to import, and most runs print no table
+
     rows = shares(recording)
     whole = max(sum(row.pe_cycles for row in rows), 1)
     return pd.DataFrame(
@@ -48,7 +53,7 @@ def stalls(recording: Recording) -> pd.DataFrame:
     )
 
 
-def shares(recording: Recording) -> list[Share]:
+def shares(recording: "Recording") -> list[Share]:
     """The causes that took any PE-cycle, largest first."""
     rows = []
     for cause, cycles in zip(recording.causes, recording.totals, strict=True):
@@ -59,9 +64,9 @@ def shares(recording: Recording) -> list[Share]:
     return sorted(rows, key=lambda row: -row.pe_cycles)
 
 
-def _sides(recording: Recording, cause: Cause) -> list[tuple[str, np.ndarray]]:
+def _sides(recording: "Recording", cause: "Cause") -> list[tuple[str, np.ndarray]]:
     """The sides that a cause splits into, each with the PEs [Y, X] bool that it concerns."""
-    if cause.color is None:
+    if cause.color is None or cause.color in recording.changing:
         return [("", np.ones(recording.program.hw.mesh, bool))]
     if cause.activity is Activity.NEEDS_WORD:
         rx = recording.rx[cause.color]
@@ -71,14 +76,16 @@ def _sides(recording: Recording, cause: Cause) -> list[tuple[str, np.ndarray]]:
     return [(direction_set(int(mask)), tx == mask) for mask in np.unique(tx)]
 
 
-def explain(recording: Recording, causes: int) -> str:
+def explain(recording: "Recording", causes: int) -> str:
     """The largest causes of lost PE-cycles, a sentence each, and what the rest does."""
     rows = shares(recording)
     whole = max(sum(row.pe_cycles for row in rows), 1)
     lost = [row for row in rows if row.activity in LOST]
     lines = [f"{row.pe_cycles / whole:.1%} of PE-cycles {_what(row)}" for row in lost[:causes]]
     if others := sum(row.pe_cycles for row in lost[causes:]):
-        lines.append(f"{others / whole:.1%} of PE-cycles are lost to {len(lost) - causes} others")
+        lines.append(
+            f"{others / whole:.1%} of PE-cycles are lost to {len(lost) - causes} other causes"
+        )
     halted = sum(row.pe_cycles for row in rows if row.activity is Activity.HALTED)
     busy = whole - halted - sum(row.pe_cycles for row in lost)
     lines.append(f"{busy / whole:.1%} compute or move words, {halted / whole:.1%} have halted")
@@ -89,15 +96,17 @@ def _what(row: Share) -> str:
     sides = " and the ".join(_SIDES.get(side, side) for side in row.side.split("+"))
     match row.activity:
         case Activity.NEEDS_WORD:
-            return f"wait for a word of colour {row.color} from the {sides}"
+            place = f" from the {sides}" if sides else ""
+            return f"wait for a word of colour {row.color}{place}"
         case Activity.NEEDS_ROOM:
-            return f"wait for room on colour {row.color} to the {sides}"
+            place = f" to the {sides}" if sides else ""
+            return f"wait for room on colour {row.color}{place}"
         case Activity.NEEDS_SIGNAL:
             return "wait for a signal of another thread"
     return "set up a stream or stall before an event"
 
 
-def compare(a: Recording, b: Recording, names: tuple[str, str] | None = None) -> pd.DataFrame:
+def compare(a: "Recording", b: "Recording", names: tuple[str, str] | None = None) -> "pd.DataFrame":
     """Set two runs side by side: two machines, or two algorithms.
 
     Args:
@@ -112,6 +121,8 @@ def compare(a: Recording, b: Recording, names: tuple[str, str] | None = None) ->
     Raises:
       WaferError: Two equal names.
     """
+    import pandas as pd
+
     names = names or run_names(a, b)
     means = [_mean_cycles(recording) for recording in (a, b)]
     rows = [
@@ -124,7 +135,7 @@ def compare(a: Recording, b: Recording, names: tuple[str, str] | None = None) ->
     return pd.DataFrame([(*row, row[2] - row[1]) for row in rows], columns=pd.Index(columns))
 
 
-def run_names(a: Recording, b: Recording) -> tuple[str, str]:
+def run_names(a: "Recording", b: "Recording") -> tuple[str, str]:
     """What tells two runs apart: their machines, or else their programs.
 
     Raises:
@@ -136,7 +147,7 @@ def run_names(a: Recording, b: Recording) -> tuple[str, str]:
     raise WaferError(f"compare: both runs are {a.program.name!r}: give names=(..., ...)")
 
 
-def _mean_cycles(recording: Recording) -> dict[str, float]:
+def _mean_cycles(recording: "Recording") -> dict[str, float]:
     """Cycles of a mean PE per cause."""
     means: dict[str, float] = {}
     for row in shares(recording):

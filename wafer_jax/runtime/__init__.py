@@ -1,6 +1,16 @@
-"""Long runs: checkpoints and resuming."""
+"""Long runs and sweeps: checkpoints, resuming, grids of machines, sizes and algorithms."""
 
 from wafer_jax.runtime.checkpoint import load, save
 from wafer_jax.runtime.long_run import Interrupted, resume, run
+from wafer_jax.runtime.sweep_config import AlgorithmGrid, SweepConfig, load_sweep
 
-__all__ = ["Interrupted", "load", "resume", "run", "save"]
+__all__ = [
+    "AlgorithmGrid",
+    "Interrupted",
+    "SweepConfig",
+    "load",
+    "load_sweep",
+    "resume",
+    "run",
+    "save",
+]

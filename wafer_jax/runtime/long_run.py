@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -119,7 +119,7 @@ def _run_and_save(
     progress: Callable[[int, float], None] | None,
 ) -> Result:
     with _stop_requests() as stop:
-        saver = _Saver(program, folder, every_s, stop)
+        saver = _Saver(program, folder, every_s, stop, saved_at=time.monotonic())
         result = run_from(
             program, state, max_cycles=max_cycles, progress=progress, watch=saver.watch
         )
@@ -136,8 +136,8 @@ class _Saver:
     folder: Path
     every_s: float
     stop: threading.Event
+    saved_at: float
     unsaved: bool = False
-    saved_at: float = field(default_factory=time.monotonic)
 
     def watch(self, state: WaferState) -> None:
         self.unsaved = True

@@ -2,7 +2,7 @@
 
 
 def progress_text(cycle: int, rate: float, num_pes: int, min_cycles: int) -> str:
-    """One line for people, such as "cycle 1,200, 3.1 M PE-cycles/s, at least 2 min left".
+    """One line, such as "cycle 1,200, 3.1 M PE-cycles/s, at least 2 min left at this rate".
 
     Args:
       cycle: Cycles executed.
@@ -13,7 +13,7 @@ def progress_text(cycle: int, rate: float, num_pes: int, min_cycles: int) -> str
     """
     text = f"cycle {cycle:,}, {rate / 1e6:.1f} M PE-cycles/s"
     if cycle < min_cycles and rate > 0:
-        text += f", at least {duration((min_cycles - cycle) * num_pes / rate)} left"
+        text += f", at least {duration((min_cycles - cycle) * num_pes / rate)} left at this rate"
     return text
 
 

@@ -1,0 +1,83 @@
+"""Algorithms by name, as sweeps and configuration files call them."""
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from wafer_jax.collectives import (
+    allreduce_ktree,
+    broadcast,
+    gemm,
+    gemv,
+    reduce_chain,
+    reduce_two_phase,
+)
+from wafer_jax.errors import WaferError
+from wafer_jax.program import Program
+
+Level = Literal["fabric", "cost"]
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Two faces of one algorithm; both take the machine and then parameters by name.
+
+    Attributes:
+      program: Builds what the fabric runs.
+      cost: Its closed form, in cycles.
+    """
+
+    program: Callable[..., Program]
+    cost: Callable[..., int]
+
+    def parameters(self, level: Level) -> dict[str, inspect.Parameter]:
+        """What the face of a level takes after the machine."""
+        face = self.program if level == "fabric" else self.cost
+        return dict(list(inspect.signature(face).parameters.items())[1:])
+
+
+ALGORITHMS = {
+    "allreduce.ktree": Algorithm(allreduce_ktree.program, allreduce_ktree.cost),
+    "broadcast": Algorithm(broadcast.program, broadcast.cost),
+    "gemm": Algorithm(gemm.program, gemm.cost),
+    "gemv": Algorithm(gemv.program, gemv.cost),
+    "reduce.chain": Algorithm(reduce_chain.program, reduce_chain.cost),
+    "reduce.two_phase": Algorithm(reduce_two_phase.program, reduce_two_phase.cost),
+}
+
+
+def check_parameters(name: str, level: Level, values: dict[str, list[Any]]) -> None:
+    """Refuse parameters that an algorithm does not take, lacks, or takes as another type.
+
+    Args:
+      name: Of the algorithm.
+      level: Whose face is to be called.
+      values: By parameter, all that it is to be.
+
+    Raises:
+      WaferError: Naming the parameter.
+    """
+    if name not in ALGORITHMS:
+        raise WaferError(f"unknown algorithm {name!r}; known are {', '.join(ALGORITHMS)}")
+    known = ALGORITHMS[name].parameters(level)
+    if unknown := [p for p in values if p not in known]:
+        raise WaferError(
+            f"{name}: unknown parameter {unknown[0]!r} at level {level}; known are "
+            f"{', '.join(known)}"
+        )
+    for parameter, what in known.items():
+        required = what.default is inspect.Parameter.empty
+        if required and parameter not in values:
+            raise WaferError(f"{name}: parameter {parameter!r} is missing")
+        kind = int if required else tuple if what.default is None else type(what.default)
+        for value in values.get(parameter, []):
+            if type(value) is not kind:
+                raise WaferError(
+                    f"{name}: {parameter} = {value!r} is not {_KINDS.get(kind, kind.__name__)}"
+                )
+            if required and value < 1:
+                raise WaferError(f"{name}: {parameter} = {value}: a size is at least 1")
+
+
+_KINDS = {int: "a whole number", str: "a text", bool: "true or false", tuple: "a list"}
