@@ -161,7 +161,7 @@ class Oracle:
         changes = []
         for pe, thread in issues:
             if isinstance(thread.event, Reconfigure):
-                changes.append((pe, pe.value(thread.event.segment)))
+                changes.append((pe, thread.event.segment))
             self._issue(pe, thread)
         for pe, c, command in commands:
             oracle_routes.obey(self, pe, c, command)
@@ -174,10 +174,12 @@ class Oracle:
 
     def _advance(self, moved: bool) -> bool:
         """Sections 4 and 5: the next cycle, a jump, or stuck (``now`` then stays)."""
-        if moved or any(fifo.in_flight(self.now) for fifo in self._fifos()):
+        if moved:
             self.now += 1
             return True
-        later = [t.ready_at for t in self._threads() if not t.halted and t.ready_at > self.now]
+        pending = [t.ready_at for t in self._threads() if not t.halted]
+        pending += [ready_at for fifo in self._fifos() for ready_at, _ in fifo.words]
+        later = [cycle for cycle in pending if cycle > self.now]
         self.stuck = not later
         if later:
             self.seen["jump"] += min(later) > self.now + 1
