@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from oracle_state import Fifo, Pe, Word
 
-from wafer_jax.events import Command
+from wafer_jax.events import Command, Register
 from wafer_jax.faults import Fault
 from wafer_jax.hardware import RAMP
 from wafer_jax.program import NO_ROUTE, Program, Segment
@@ -103,8 +103,10 @@ def obey(oracle: "Oracle", pe: Pe, c: int, command: Command) -> None:
             oracle.seen["torn_down_with_words"] += bool(pe.router[c].words)
 
 
-def reconfigure(oracle: "Oracle", pe: Pe, segment: int) -> None:
+def reconfigure(oracle: "Oracle", pe: Pe, target: int | Register) -> None:
     """Go to a segment, or raise the fault if there is none of that number."""
+    segment = pe.value(target)
+    oracle.seen["by_register"] += isinstance(target, Register)
     if not 0 <= segment < len(oracle.program.segments):
         oracle.fault(pe, Fault.NO_SUCH_SEGMENT)
         return

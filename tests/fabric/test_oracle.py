@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from oracle import Oracle
 from oracle_state import POISON
-from random_families import FAMILIES, REGISTER_FAMILIES
+from random_families import DYNAMIC_FAMILIES, FAMILIES, REGISTER_FAMILIES
 from random_programs import random_program
 
 from wafer_jax.builder import ProgramBuilder
@@ -231,6 +231,16 @@ def test_a_kernel_takes_the_slot_once_and_idle_cycles_are_skipped():
     assert np.array_equal(oracle.tile("y")[..., 0, 0], 2 * values[..., 0, 0].T)
 
 
+def test_cycles_in_which_words_are_only_under_way_are_skipped():
+    oracle = Oracle(pipe(1, toy((1, 2), hop_cycles=5)))
+    seen = [oracle.now]
+    while oracle.step():
+        seen.append(oracle.now)
+    # issued in 0; in 2 it leaves, in 7 it leaves the second router, in 8 it is received
+    assert seen == [0, 1, 2, 3, 7, 8, 9]
+    assert oracle.cycles == 9
+
+
 def test_a_kernel_before_halt_ends_at_its_last_cycle():
     b = ProgramBuilder(toy((1, 1)))
     x = b.tile("x", (1,))
@@ -298,10 +308,23 @@ WITH_REGISTERS = {
     "SRAM_OUT_OF_BOUNDS": 0.02, "UNROUTED": 0.01,
 }  # fmt: skip
 
+WITH_CHANGES = {
+    "clean": 0.15, "clean_change": 0.05, "segment_change": 0.5, "segment_again": 0.02,
+    "by_register": 0.2, "NO_SUCH_SEGMENT": 0.01, "MIXED_SEGMENT": 0.1, "listens_elsewhere": 0.2,
+    "unrouted_after_change": 0.1, "latency_change": 0.05, "held_up": 0.015, "over_full": 0.01,
+    "none": 0.1, "advance": 0.4, "reset": 0.2, "tear down": 0.1, "ring_wrap": 0.1,
+    "past_last": 0.05, "torn_down_with_words": 0.05, "control_ends": 0.5, "control_passes": 0.5,
+    "SRAM_OUT_OF_BOUNDS": 0.005, "max": 0.1, "min": 0.1,
+}  # fmt: skip
+
 
 @pytest.mark.parametrize(
     ("families", "minimum"),
-    [(FAMILIES, EVERYWHERE), (REGISTER_FAMILIES, EVERYWHERE | WITH_REGISTERS)],
+    [
+        (FAMILIES, EVERYWHERE),
+        (REGISTER_FAMILIES, EVERYWHERE | WITH_REGISTERS),
+        (DYNAMIC_FAMILIES, EVERYWHERE | WITH_CHANGES),
+    ],
 )
 def test_random_programs_still_show_every_feature(families, minimum):
     """The share of standard seeds in which each thing really happened, and no seed without end."""
@@ -315,6 +338,7 @@ def test_random_programs_still_show_every_feature(families, minimum):
         share.update(str(f.name) for f in Fault if f & faults)
         share.update(what for what, times in oracle.seen.items() if times)
         share["clean"] += not faults
+        share["clean_change"] += not faults and bool(oracle.seen["segment_change"])
     rare = {what: share[what] for what, least in minimum.items() if share[what] < least * seeds}
     assert not rare, f"of {seeds} programs: {rare}"
 
@@ -330,7 +354,7 @@ class Patient(Oracle):
 
 
 def test_skipping_idle_cycles_changes_nothing():
-    for families in (FAMILIES, REGISTER_FAMILIES):
+    for families in (FAMILIES, REGISTER_FAMILIES, DYNAMIC_FAMILIES):
         for seed in range(4 * len(families)):
             program, tiles = random_program(seed, families)
             skipped, patient = (o(program, tiles).run().snapshot() for o in (Oracle, Patient))

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 from oracle import Oracle
+from random_families import DYNAMIC_FAMILIES
+from random_programs import random_program
 from test_oracle import timeline, toy
 
 from wafer_jax.builder import ProgramBuilder
@@ -263,3 +265,11 @@ def test_a_thread_that_loses_the_slot_again_and_again_is_blocked():
     assert oracle.snapshot()["fault_cycle"].tolist() == [[-1]]
     oracle = Oracle(b.build(), watchdog_cycles=2).run()
     assert oracle.snapshot()["fault_cycle"].tolist() == [[2]]
+
+
+def test_some_random_programs_starve_and_some_do_not():
+    starved = [
+        Oracle(*random_program(seed, DYNAMIC_FAMILIES), watchdog_cycles=30).run(5_000).starved
+        for seed in range(40)
+    ]
+    assert 4 <= sum(starved) <= 36
