@@ -27,7 +27,8 @@ Devices = int | tuple[int, int] | Sequence[jax.Device] | Mesh
 
 EVERYWHERE = PartitionSpec()
 SHARED_FIELDS = frozenset(
-    "now stuck watchdog starved jitter table kernel_kind kernel_offsets footprint".split()
+    "now stuck watchdog starved packet_words jitter "
+    "table kernel_kind kernel_offsets footprint".split()
 )
 """Fields of `WaferState` and `Code` that every device holds; the others have lanes last."""
 FLAT_FIELDS = frozenset(("sram", "route_table", "switches", "route_classes"))

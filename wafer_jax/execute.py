@@ -21,6 +21,7 @@ from wafer_jax.program import Program
 from wafer_jax.result import Result
 from wafer_jax.step_spec import StepSpec
 
+MAX_PACKET_WORDS = 4096
 MAX_CYCLES = 2_000_000_000
 """Clocks are int32 in the machine."""
 MIN_CHUNK = 16
@@ -55,6 +56,7 @@ def run(
     max_cycles: int = MAX_CYCLES,
     jitter: Jitter | None = None,
     watchdog_cycles: int = 0,
+    packet_words: int = 1,
     devices: Devices | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Result:
@@ -67,6 +69,8 @@ def run(
       max_cycles: Stop there even if the program goes on.
       jitter: Start skew and stalls, to show that a program does not rely on relative speed.
       watchdog_cycles: End the run when a thread was blocked for so many cycles; 0 for never.
+      packet_words: Words that travel as one, 1 .. 4096; more than 1 is faster and approximate, and
+        only for ``values="none"``.
       devices: A count, (rows, columns), devices along y, or a mesh with axes y and x: each takes
         a block of PEs. By default the one that JAX chooses. The results are the same.
       progress: Called about once a second with (cycle, PE-cycles per second).
@@ -86,6 +90,7 @@ def run(
         values=values,
         jitter=jitter,
         watchdog_cycles=watchdog_cycles,
+        packet_words=packet_words,
         devices=devices,
     )
     return run_from(program, state, max_cycles=max_cycles, devices=devices, progress=progress)
@@ -150,6 +155,7 @@ def start(
     values: Literal["full", "none"] = "full",
     jitter: Jitter | None = None,
     watchdog_cycles: int = 0,
+    packet_words: int = 1,
     devices: Devices | None = None,
 ) -> WaferState:
     """The state before cycle 0, after the checks of `run`, for a run on ``devices``.
@@ -161,6 +167,12 @@ def start(
         raise WaferError(f"values={values!r}: choose 'full' or 'none'")
     if not 0 <= watchdog_cycles <= MAX_CYCLES:
         raise WaferError(f"watchdog_cycles={watchdog_cycles} is not in 0 .. {MAX_CYCLES}")
+    if not 1 <= packet_words <= MAX_PACKET_WORDS:
+        raise WaferError(f"packet_words={packet_words} is not in 1 .. {MAX_PACKET_WORDS}")
+    if packet_words > 1 and values == "full":
+        raise WaferError(
+            f"packet_words={packet_words} simulates timing alone: run it with values='none'"
+        )
     loaded = _named(program, tiles) if values == "full" else {}
     refuse_oversize(program, values)
     return initial_state(
@@ -169,6 +181,7 @@ def start(
         values=values == "full",
         jitter=jitter,
         watchdog_cycles=watchdog_cycles,
+        packet_words=packet_words,
         carry_all=values == "full" and are_several(devices),
     )
 

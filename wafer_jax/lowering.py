@@ -75,6 +75,7 @@ def lower(
     values: bool,
     jitter: bool = False,
     watchdog: bool = False,
+    packets: bool = False,
     carry_all: bool = False,
 ) -> tuple[StepSpec, Code]:
     """Specialise a validated program.
@@ -84,6 +85,7 @@ def lower(
       values: SRAM and payloads exist.
       jitter: Threads start late and stall.
       watchdog: Threads that are blocked for long end the run.
+      packets: Words travel in packets.
       carry_all: Payloads of all colours travel with their words, not only of dynamic colours.
 
     Raises:
@@ -137,6 +139,7 @@ def lower(
         dynamic_lengths=any(isinstance(event_words(e), Register) for e in events),
         jitter=jitter,
         watchdog=watchdog,
+        packets=packets,
         values=values,
     )
     routes = _pack_routes(program, fifo, capacity, input_capacity)

@@ -51,6 +51,9 @@ class WaferState:
       control: T arrays [n] uint8, command's code of the event, if any has one.
       since: T arrays [n] int32, cycle after the thread's last issue, with a watchdog.
       watchdog: [] int32, cycles that a thread may be blocked, or None.
+      packet_words: [] int32, words of a packet, or None without packets.
+      link_free: Per direction [n] int32, cycle from which the link is free, with packets.
+      slot_free: [n] int32, the same of the issue slot, or None.
       starved: [] bool, some thread was blocked for longer, or None.
       semaphores: S arrays [n] int32.
       loop_counters: L tuples of T arrays [n] int32.
@@ -87,6 +90,9 @@ class WaferState:
     since: tuple[jax.Array, ...]
     watchdog: jax.Array | None
     starved: jax.Array | None
+    packet_words: jax.Array | None
+    link_free: tuple[jax.Array, ...]
+    slot_free: jax.Array | None
     semaphores: tuple[jax.Array, ...]
     loop_counters: tuple[tuple[jax.Array, ...], ...]
     registers: jax.Array | None
@@ -144,6 +150,7 @@ def initial_state(
     values: bool = True,
     jitter: Jitter | None = None,
     watchdog_cycles: int = 0,
+    packet_words: int = 1,
     carry_all: bool = False,
 ) -> WaferState:
     """State before cycle 0, the given tiles loaded.
@@ -154,6 +161,7 @@ def initial_state(
       values: Without them there is no SRAM, and no tiles.
       jitter: Start skew and stalls, if any.
       watchdog_cycles: End the run when a thread was blocked for so long; 0 for never.
+      packet_words: Words that travel as one; more than 1 only without values.
       carry_all: Payloads of all colours travel with their words (see `lower`).
 
     Raises:
@@ -164,6 +172,7 @@ def initial_state(
         values=values,
         jitter=jitter is not None,
         watchdog=watchdog_cycles > 0,
+        packets=packet_words > 1,
         carry_all=carry_all,
     )
     n, threads = spec.lanes, range(spec.threads)
@@ -178,7 +187,9 @@ def initial_state(
     empty = [jnp.zeros(n, bool) for _ in threads]
     if spec.dynamic_lengths:
         empty = [words_from >= 0 for words_from in field("words_from")]
-    left = tuple(jnp.where(e, 1, f) for e, f in zip(empty, field("words"), strict=True))
+    left = tuple(
+        jnp.where(e, 1, -(-f // packet_words)) for e, f in zip(empty, field("words"), strict=True)
+    )
 
     def unless_empty(name: str, dtype) -> tuple[jax.Array, ...]:
         return tuple(jnp.where(e, 0, f) for e, f in zip(empty, field(name, dtype), strict=True))
@@ -205,6 +216,9 @@ def initial_state(
         since=zeros(spec.threads) if spec.watchdog else (),
         watchdog=jnp.int32(watchdog_cycles) if spec.watchdog else None,
         starved=jnp.bool_(False) if spec.watchdog else None,
+        packet_words=jnp.int32(packet_words) if spec.packets else None,
+        link_free=zeros(5) if spec.packets else (),
+        slot_free=zeros(1)[0] if spec.packets else None,
         semaphores=zeros(spec.semaphores),
         loop_counters=tuple(zeros(spec.threads) for _ in range(spec.levels)),
         registers=jnp.zeros((spec.registers, n), jnp.int32) if spec.registers else None,
@@ -230,6 +244,7 @@ def lowered(program: Program, state: WaferState) -> tuple[StepSpec, Code]:
         values=memory is not None,
         jitter=state.jitter is not None,
         watchdog=state.watchdog is not None,
+        packets=state.packet_words is not None,
         carry_all=memory is not None and len(memory.router_words) == len(program.colors),
     )
 

@@ -134,7 +134,10 @@ class Result:
 
     @cached_property
     def link_words(self) -> np.ndarray:
-        """[5, Y, X] int64: words that left each router in each direction."""
+        """[5, Y, X] int64: words that left each router in each direction.
+
+        In a run with packets every packet counts as a full one.
+        """
         totals = self.snapshot["router_total"]
         fixed = ~np.isin(np.arange(len(totals)), lowered(self.program, self.state)[0].dynamic)
         source, held = sources(self.program.rx, self.program.tx, totals)
@@ -146,7 +149,12 @@ class Result:
         if self.state.passed:
             counted = np.stack([np.asarray(p) for p in self.state.passed])
             words += from_lanes(counted, self.program.hw.mesh)
-        return words
+        return words * self.packet_words
+
+    @property
+    def packet_words(self) -> int:
+        """Words that travelled as one."""
+        return 1 if self.state.packet_words is None else int(self.state.packet_words)
 
     @cached_property
     def compute_cycles(self) -> np.ndarray:
@@ -161,7 +169,7 @@ class Result:
     def utilisation(self) -> Utilisation:
         """How busy links and PEs were, as shares of ``cycles``."""
         cycles = max(self.cycles, 1)
-        words = (self.snapshot["sent"] + self.snapshot["received"]).sum(axis=0)
+        words = (self.snapshot["sent"] + self.snapshot["received"]).sum(axis=0) * self.packet_words
         return Utilisation(
             links=self.link_words / cycles, compute=self.compute_cycles / cycles,
             issue=words / cycles,
@@ -215,11 +223,12 @@ class Result:
 
     def _summary(self) -> str:
         height, width = self.program.hw.mesh
+        packets = f" in packets of {self.packet_words} words" if self.packet_words > 1 else ""
         end = f", {len(self.faults)} fault{'s'[: len(self.faults) > 1]}" if self.faults else ""
         end += ", stopped at max_cycles" if self.stopped else ""
         return (
             f"{self.program.name}: {self.cycles} cycles on {height}x{width} PEs of "
-            f"{self.program.hw.name}, level {self.level}{end}"
+            f"{self.program.hw.name}, level {self.level}{packets}{end}"
         )
 
     def _repr_html_(self) -> str:

@@ -39,7 +39,8 @@ def snapshot(program: Program, state: WaferState) -> dict[str, Any]:
     pc, left = grid(state.pc), grid(state.left)
     sent, received = spread(state.sent, spec.sending), spread(state.received, spec.delivered)
     length = grid(state.length) if state.length else None
-    _add_current_events(program, pc, left, length, sent, received)
+    packet_words = 1 if state.packet_words is None else int(state.packet_words)
+    _add_current_events(program, pc, left, length, packet_words, sent, received)
     halted = (grid(state.need_in) & spec.halt_bit) != 0
     zero = np.zeros(mesh, np.int64)
     rx, tx, position = _current_routes(program, spec, state)
@@ -101,6 +102,7 @@ def _add_current_events(
     pc: np.ndarray,
     left: np.ndarray,
     length: np.ndarray | None,
+    packet_words: int,
     sent: np.ndarray,
     received: np.ndarray,
 ) -> None:
@@ -113,6 +115,8 @@ def _add_current_events(
                 if isinstance(words, Register):
                     assert length is not None
                     words = length[t]
+                else:
+                    words = -(-words // packet_words)
                 moved = np.where(here, words - left[t], 0)
                 for counts, color in ((sent, send_color(event)), (received, receive_color(event))):
                     if color is not None:

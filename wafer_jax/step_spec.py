@@ -94,6 +94,7 @@ class StepSpec:
       dynamic_lengths: Some stream takes its number of words from a register.
       jitter: Threads start late and stall.
       watchdog: Threads that are blocked for long end the run.
+      packets: Words travel in packets, so links and issue slots may be busy.
       values: SRAM and payloads exist.
       sram_words: Words of SRAM per PE.
       carried: Indices of colours whose payloads travel with their words.
@@ -130,6 +131,7 @@ class StepSpec:
     dynamic_lengths: bool
     jitter: bool
     watchdog: bool
+    packets: bool
     values: bool
     sram_words: int = 0
     carried: tuple[int, ...] = ()

@@ -247,8 +247,6 @@ def _validate_colors(
                     raise WaferError(f"{here}: threads {owner[color]} and {t} both use the end "
                                      f"that {end} colour {color}; one thread owns it")  # fmt: skip
         for color in sorted(owner):
-            if not any(color in binding for binding in bindings):
-                raise WaferError(f"{here}: {end} colour {color} without a queue")
             if color not in program.colors:
                 raise WaferError(f"{here}: {end} colour {color}, which has no route")
             unconnected = mask & ~connected[program.colors.index(color)]
@@ -257,3 +255,5 @@ def _validate_colors(
                     f"{program.name}: PE (y={bad[0][0]}, x={bad[0][1]}) {end} colour {color}, but "
                     f"its router is not connected to the RAMP for it: paint the route"
                 )
+            if not any(color in binding for binding in bindings):
+                raise WaferError(f"{here}: {end} colour {color} without a queue")

@@ -295,7 +295,7 @@ class Author:
 
     # ---- roles -------------------------------------------------------------------------------
 
-    def _write_role(self, b: ProgramBuilder, pe: Position) -> None:
+    def _write_role(self, b: ProgramBuilder, pe: Position) -> RoleBuilder:
         role = b.role(f"pe {pe[0]} {pe[1]}", at=self._where(pe))
         self._bind_queues(role, pe)
         for name in ("pad", "e"):
@@ -307,6 +307,7 @@ class Author:
             self.registers = self._registers(t)
             for _, emit in sorted(self.plan[pe, t], key=lambda act: act[0]):
                 emit(thread)
+        return role
 
     def _registers(self, thread: int) -> Registers:
         return Registers(

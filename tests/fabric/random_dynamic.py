@@ -14,7 +14,7 @@ from random_switches import COMMANDS, plain_script, switched_script
 from random_trees import DTYPES, Position, Tree, grow_trees
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder, ThreadBuilder
-from wafer_jax.events import Register
+from wafer_jax.events import Halt, Register
 from wafer_jax.hardware import OPPOSITE, RAMP, STEP_YX
 from wafer_jax.program import NO_ROUTE
 from wafer_jax.segment_builder import SegmentBuilder
@@ -28,7 +28,7 @@ class DynamicAuthor(Author):
 
     def write(self, name: str):
         rng, segments = self.rng, self.family.segments
-        self.num_threads = {pe: rng.randint(2, self.family.threads) for pe in self.pes}
+        self.num_threads = {pe: max(2, count) for pe, count in self.num_threads.items()}
         self.order = [0, *rng.sample(range(1, segments), segments - 1)]
         if segments > 1 and rng.random() < 0.4:
             self.order.append(rng.choice(self.order[:-1]))
@@ -328,6 +328,17 @@ class DynamicAuthor(Author):
             queues = (*order, *range(len(colors), len(colors) + len(meeting)))
             for color, queue in zip((*colors, *meeting), queues, strict=True):
                 role.bind(color, input_queue=queue, output_queue=queue, segment=segment)
+
+    def _write_role(self, b: ProgramBuilder, pe: Position) -> RoleBuilder:
+        """Behind the halt stands what makes the PE bind queues that it may not need."""
+        role = super()._write_role(b, pe)
+        if not self.lean:
+            role.thread(0).events.append(Halt())
+            for color in (c for c, hub in self.hubs.items() if hub == pe):
+                role.thread(0).send(color, self.tiles["a"])
+            if self.family.meeting:
+                self._meet(role.thread(0), pe)
+        return role
 
 
 def _snake(height: int, width: int) -> list[Position]:

@@ -73,9 +73,11 @@ def switched_script(rng: Random, hw: HardwareSpec, tree: Tree, free: set[Positio
             break
         source = rng.choice(able)
         if rng.random() < 0.5:
-            command = rng.choice(OFTEN) if rng.random() < 0.97 else "tear down"
+            command = rng.choice(OFTEN) if rng.random() < 0.9 else "tear down"
             script.lines.append((source, command))
             walk.control(source, command)
+            if command == "tear down" and rng.random() < 0.6:
+                script.lines.append((source, rng.randint(1, 3)))
         else:
             words = rng.randint(1, min(left, 6))
             left -= words

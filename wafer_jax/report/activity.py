@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wafer_jax.lowering import Code, StepSpec
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import fifo as f
+from wafer_jax.step_spec import Code, StepSpec
 
 COLOR_BITS = 5
 """A code is ``activity << COLOR_BITS | colour index``; there are fewer than 30 colours."""

@@ -19,14 +19,16 @@ from wafer_jax.diagnosis import diagnose
 from wafer_jax.errors import WaferError
 from wafer_jax.execute import MAX_CYCLES, Tiles, start
 from wafer_jax.jitter import Jitter
-from wafer_jax.lowering import Code, StepSpec, from_lanes, lower
-from wafer_jax.mesh_state import WaferState, snapshot
+from wafer_jax.lowering import lower
+from wafer_jax.mesh_state import WaferState
 from wafer_jax.program import Program
 from wafer_jax.report.activity import COLOR_BITS, Activity, observe
 from wafer_jax.report.recording import Cause, Recording
 from wafer_jax.result import Result
+from wafer_jax.snapshot import snapshot
 from wafer_jax.step import NEVER, cycle
 from wafer_jax.step import fifo as f
+from wafer_jax.step_spec import Code, StepSpec, from_lanes
 
 CHUNK_BYTES = 1 << 24
 """Rows kept on the device between two looks at them."""

@@ -24,6 +24,7 @@ from wafer_jax.step import (
     dynamic,
     kernels,
     memory,
+    packets,
     registers,
     routers,
     slots,
@@ -93,8 +94,16 @@ def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
         routes = dynamic.current_routes(spec, code, state)
         controls = dynamic.control_heads(spec, state)
         carried = slots.heads(spec, state)
-        pointer = state.color_pointer
-        moves = routers.decide(spec, routes, router, inputs, controls, pointer, carried)
+        moves = routers.decide(
+            spec,
+            routes,
+            router,
+            inputs,
+            controls,
+            packets.busy_links(state),
+            state.color_pointer,
+            carried,
+        )
         issue = threads.decide(spec, routes, state, router, inputs)
         state = _record_decisions(spec, code, state, router, moves, issue)
     with jax.named_scope("apply"):
@@ -102,7 +111,7 @@ def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
         router, inputs = _move_words(spec, router, inputs, moves, issue, controls)
         router, inputs, issue = lax.optimization_barrier((router, inputs, _as_tuple(issue)))
         issue = Issue(*issue)
-        flags = or_lanes(spec, _flags(spec, router, inputs, moves, issue))
+        flags = or_lanes(spec, _flags(spec, moves, issue))
         state = replace(
             state,
             router=tuple(router),
@@ -123,6 +132,7 @@ def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
                 lambda s: (s, nothing),
                 state,
             )
+        state = packets.occupy(spec, state, moves, issue)
         if spec.dynamic or spec.carried:
             switched = dynamic.apply_commands(spec, code, state, moves)
             state = slots.move(spec, switched, *before, moves, issue, pushed)
@@ -167,19 +177,11 @@ def _move_words(
     return out, inputs
 
 
-def _flags(
-    spec: StepSpec,
-    router: list[jax.Array],
-    inputs: dict[int, jax.Array],
-    moves: routers.Moves,
-    issue: Issue,
-) -> jax.Array:
+def _flags(spec: StepSpec, moves: routers.Moves, issue: Issue) -> jax.Array:
     """[n] uint8: bits that say what happened, reduced once per cycle."""
     active = issue.issued
     for taken in moves.taken:
         active |= taken != 0
-    for q in (*router, *inputs.values()):
-        active |= f.pending(spec.fifo, q)
     colors = (1 << spec.colors) - 1
     streamed = (issue.pops | issue.pushes) & colors != 0
     return (
@@ -269,17 +271,40 @@ def _record_decisions(
 
 def _next_cycle(spec: StepSpec, state: WaferState, active: jax.Array) -> WaferState:
     """The next cycle in which anything can happen; none: the run is stuck."""
-
-    def wake(state: WaferState) -> jax.Array:
-        due = jnp.full(spec.lanes, NEVER, jnp.int32)
-        for ready_at, need in zip(state.ready_at, state.need_in, strict=True):
-            waits = (ready_at > state.now) & (need & spec.halt_bit == 0)
-            due = jnp.minimum(due, jnp.where(waits, ready_at, NEVER))
-        return jnp.min(due)
-
-    # Whoever wakes up does so after now + 1, so the earliest is right if only some are active.
-    following = lax.cond(active, lambda s: s.now + 1, wake, state)
+    following = lax.cond(active, lambda s: s.now + 1, partial(_next_pending, spec), state)
+    # What is pending is pending after now + 1, so the earliest is right if only some are active.
     following, starved = agree(spec, following, state.starved)
     stuck = following == NEVER
-    now = jnp.where(stuck, state.now, following)
-    return replace(state, now=now, stuck=stuck, starved=starved)
+    idle = following - state.now - 1
+
+    def skip(fifos):
+        return jax.tree.map(lambda q: f.skip(spec.fifo, q, idle), fifos)
+
+    router, inputs = lax.cond(
+        (idle > 0) & ~stuck, skip, lambda fifos: fifos, (state.router, state.input)
+    )
+    return replace(
+        state,
+        router=router,
+        input=inputs,
+        now=jnp.where(stuck, state.now, following),
+        stuck=stuck,
+        starved=starved,
+    )
+
+
+def _next_pending(spec: StepSpec, state: WaferState) -> jax.Array:
+    """[] int32: the first later cycle for which something is pending, or NEVER."""
+    due = jnp.full(spec.lanes, NEVER, jnp.int32)
+    for ready_at, need in zip(state.ready_at, state.need_in, strict=True):
+        waits = (ready_at > state.now) & (need & spec.halt_bit == 0)
+        due = jnp.minimum(due, jnp.where(waits, ready_at, NEVER))
+    for free in (*state.link_free, *(() if state.slot_free is None else (state.slot_free,))):
+        due = jnp.minimum(due, jnp.where(free > state.now, free, NEVER))
+    line = jnp.zeros(spec.lanes, spec.fifo.dtype)
+    for q in (*state.router, *state.input):
+        line |= f.line(spec.fifo, q)
+    lines = or_lanes(spec, line).astype(jnp.int32)
+    lowest = lax.population_count((lines & -lines) - 1)
+    in_line = jnp.where(lines != 0, state.now + 1 + lowest, NEVER)
+    return jnp.minimum(jnp.min(due), in_line)

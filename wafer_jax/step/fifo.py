@@ -12,6 +12,18 @@ def tick(fifo: FifoFormat, q: jax.Array) -> jax.Array:
     return low + (q >> fifo.line_shift & 1) + (q >> (fifo.line_shift + 1) << fifo.line_shift)
 
 
+def skip(fifo: FifoFormat, q: jax.Array, cycles: jax.Array) -> jax.Array:
+    """Advance the delay line by ``cycles`` in which no word becomes ready."""
+    low = q & ((1 << fifo.line_shift) - 1)
+    by = jnp.minimum(cycles, fifo.bits - 1).astype(fifo.dtype)
+    return low | (q >> fifo.line_shift >> by << fifo.line_shift)
+
+
+def line(fifo: FifoFormat, q: jax.Array) -> jax.Array:
+    """The delay line."""
+    return q >> fifo.line_shift
+
+
 def ready(fifo: FifoFormat, q: jax.Array) -> jax.Array:
     """Words that may leave."""
     return q & ((1 << fifo.count_bits) - 1)
@@ -43,8 +55,3 @@ def push_behind(fifo: FifoFormat, q: jax.Array, words: jax.Array, latency_cycles
 def pop(fifo: FifoFormat, q: jax.Array, words: jax.Array) -> jax.Array:
     """Remove ``words`` (0 or 1) ready words."""
     return q - words * (1 + (1 << fifo.count_bits))
-
-
-def pending(fifo: FifoFormat, q: jax.Array) -> jax.Array:
-    """Whether words are in the latency pipeline."""
-    return q >> fifo.line_shift != 0

@@ -47,6 +47,7 @@ def decide(
     router: list[jax.Array],
     inputs: dict[int, jax.Array],
     controls: dict[int, jax.Array],
+    busy: jax.Array | None,
     pointer: jax.Array | None,
     carried: list[tuple[int, jax.Array]],
 ) -> Moves:
@@ -58,6 +59,7 @@ def decide(
       router: C arrays [n], router FIFOs.
       inputs: Arrays [n] by delivered colour, input queues.
       controls: Arrays [n] bool by colour, the head is a control wavelet.
+      busy: [n] uint8, set of links that a packet occupies, or None.
       pointer: [n] int16, arbitration pointer, or None.
       carried: (colour, [n]) of all that travels with the heads, for the neighbouring devices.
     """
@@ -68,6 +70,8 @@ def decide(
         _eligible(spec, routes[c], router[c], inputs.get(c), controls.get(c), accepts[c], c)
         for c in _all(spec)
     ]
+    if busy is not None:
+        wants = [jnp.where(want & busy != 0, jnp.uint8(0), want) for want in wants]
     dead = [_dead_end(spec, routes[c], router[c], accepts[c], c) for c in spec.dynamic]
     wants, dead = barrier((wants, dead))
     if spec.arbitrates:

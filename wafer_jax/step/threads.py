@@ -7,7 +7,7 @@ from wafer_jax.hardware import RAMP
 from wafer_jax.jitter import stall
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import fifo as f
-from wafer_jax.step import registers
+from wafer_jax.step import packets, registers
 from wafer_jax.step.halo import pe_numbers
 from wafer_jax.step.issue import Issue, select
 from wafer_jax.step_spec import Code, StepSpec
@@ -28,6 +28,8 @@ def decide(
         & (((state.need_in[t] & ~available) | (state.need_out[t] & ~room)) == 0)
         for t in range(spec.threads)
     ]
+    if state.slot_free is not None:
+        requests = [request & (state.slot_free <= state.now) for request in requests]
     wins, pointer = _grant(spec, requests, state.thread_pointer)
     left = select(wins, state.left)
     return Issue(
@@ -137,7 +139,9 @@ def load_next(
     length = row["words"]
     if spec.dynamic_lengths:
         row, length = _read_length(state, row)
-    ready_at = state.now + jnp.maximum(duration, 1) + row["setup"]
+    if spec.packets:
+        length = packets.count(state, length)
+    ready_at = state.now + packets.occupied(spec, state, issue, duration) + row["setup"]
     if spec.jitter:
         ready_at += _stall(spec, state, issue, row)
 
@@ -147,6 +151,8 @@ def load_next(
         )
 
     moved = select(wins, state.length) if spec.dynamic_lengths else table["words"][old]
+    if spec.packets and not spec.dynamic_lengths:
+        moved = packets.count(state, moved)
     words = jnp.where(done, moved, 0)
     changed = {
         "pc": update(state.pc, following),
