@@ -45,14 +45,14 @@ CUTS = [
 class Both:
     """A program on one device and on several."""
 
-    def __init__(self, program, tiles, jitter, devices, watchdog_cycles=0):
+    def __init__(self, program, tiles, jitter, devices, **options):
         self.one = initial_state(
             program,
             tiles,
             values=tiles is not None,
             jitter=jitter,
-            watchdog_cycles=watchdog_cycles,
             carry_all=tiles is not None,
+            **options,
         )
         self.spec, self.code = lowered(program, self.one)
         self.place = place(self.spec, self.code, jax.tree.map(jnp.copy, self.one), devices)
@@ -83,9 +83,9 @@ def test_every_cycle(families, family, devices):
     compare_every_cycle(Both(program, tiles, jitter, devices))
 
 
-def test_every_cycle_without_values():
+def test_every_cycle_of_packets():
     program, _, _, jitter = next(runs(FAMILIES, 5, 0, 1))
-    compare_every_cycle(Both(program, None, jitter, (3, 1)))
+    compare_every_cycle(Both(program, None, jitter, (3, 1), packet_words=3))
 
 
 def test_every_cycle_with_a_watchdog():
