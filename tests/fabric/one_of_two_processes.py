@@ -15,6 +15,6 @@ from test_against_oracle import runs  # noqa: E402
 
 import wafer_jax as wj  # noqa: E402
 
-program, _, _, jitter = next(runs(FAMILIES, 5, 0, 1))
-result = wj.run(program, values="none", jitter=jitter, devices=(2, 2))
+program, tiles, _, jitter = next(runs(FAMILIES, 9, 0, 1))
+result = wj.run(program, tiles, jitter=jitter, devices=(2, 2))
 np.savez(output, *jax.tree.leaves(result.state))
