@@ -146,3 +146,16 @@ def test_a_kernel_that_outlasts_everything_computes_to_its_end():
         [50],
     ]
     assert recording.slices(0, 0).code[0] == Activity.COMPUTING << COLOR_BITS
+
+
+def test_idle_cycles_are_cut_at_the_window_and_at_max_cycles():
+    b = wj.ProgramBuilder(wj.hardware("toy", mesh=(1, 1)), "idle")
+    x = b.tile("x", (1,))
+    kernel = wj.Kernel(name="double", fn=lambda x: 2 * x)
+    b.role("one", at=(0, 0)).thread().compute(kernel, [x], [x], 50).compute(kernel, [x], [x], 9)
+    part = wj.record(b.build(), values="none", window=(10, 20))
+    assert part.window == (10, 20)
+    assert part.cycles == 59
+    stopped = wj.record(b.build(), values="none", max_cycles=30)
+    assert stopped.cycles == stopped.window[1] == 30
+    assert stopped.result.stopped

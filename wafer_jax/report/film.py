@@ -14,7 +14,7 @@ from wafer_jax.report.timeline import dominant, kept_window, title
 if TYPE_CHECKING:
     from wafer_jax.report.recording import Recording
 
-MAX_FRAMES = 150
+MAX_FRAMES = 100
 ARROWS_UP_TO = 24
 """Rows or columns of a region whose links are drawn."""
 FRAME_MS = 120
@@ -68,6 +68,10 @@ def animate(recording: "Recording", cycles_per_frame: int | None = None):
         quiver.set_UVC(ends[1] * on, ends[2] * on)
         return image, heading, quiver
 
+    # The layout is found once; it would take most of the time of every frame.
+    draw(0)
+    figure.canvas.draw()
+    figure.set_layout_engine("none")
     film = FuncAnimation(figure, draw, frames=len(activity), interval=FRAME_MS, blit=False)  # pyright: ignore[reportArgumentType]
     plt.close(figure)
     return film

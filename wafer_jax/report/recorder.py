@@ -123,7 +123,7 @@ def record(
             rows = int(watch.count)
             if keep and rows:
                 # Copies: the buffers are donated to the next call.
-                kept.append({name: np.array(a)[:rows].copy() for name, a in watch.rows.items()})
+                kept.append({name: np.asarray(a)[:rows].copy() for name, a in watch.rows.items()})
                 room -= rows
     seconds = time.perf_counter() - began, compile_s
     return _recording(program, spec, watch, pes, kept, seconds)
@@ -165,8 +165,8 @@ def observe_cycles(
             "start": before.now[None],
             "span": span[None],
             "threads": jnp.stack([c[lanes] for c in seen.threads]),
-            "left": _bits([taken[lanes] != 0 for taken in seen.taken], lanes.shape),
-            "links": _union([taken[lanes] for taken in seen.taken], lanes.shape),
+            "left": _bits([taken != 0 for taken in seen.taken], spec.lanes)[lanes],
+            "links": _union(seen.taken, spec.lanes)[lanes],
             "router": _fill(spec, before.router, lanes),
             "input": _fill(spec, before.input, lanes),
         }
@@ -224,15 +224,15 @@ def _matches(causes: tuple[Cause, ...], pe: jax.Array) -> jax.Array:
     return ((pe[None] >> shift) == wanted).astype(jnp.int32)
 
 
-def _bits(planes: list[jax.Array], shape: tuple[int, ...]) -> jax.Array:
-    out = jnp.zeros(shape, jnp.uint32)
+def _bits(planes: list[jax.Array], lanes: int) -> jax.Array:
+    out = jnp.zeros(lanes, jnp.uint32)
     for c, plane in enumerate(planes):
         out |= plane.astype(jnp.uint32) << c
     return out
 
 
-def _union(sets: list[jax.Array], shape: tuple[int, ...]) -> jax.Array:
-    out = jnp.zeros(shape, jnp.uint8)
+def _union(sets: list[jax.Array], lanes: int) -> jax.Array:
+    out = jnp.zeros(lanes, jnp.uint8)
     for taken in sets:
         out |= taken.astype(jnp.uint8)
     return out

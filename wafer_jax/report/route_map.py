@@ -54,7 +54,8 @@ def plot_routes(program: Program, color: int, state: WaferState | None = None, a
         size = (min(2 + 0.5 * width, 11), min(1.8 + 0.5 * height, 10))
         _, ax = plt.subplots(figsize=size, layout="constrained")
     y, x = np.mgrid[0:height, 0:width]
-    ax.scatter(x, y, s=26, marker="s", color="0.88", zorder=1)
+    small = min(1.0, (20 / max(height, width)) ** 2)
+    ax.scatter(x, y, s=26 * small, marker="s", color="0.88", zorder=1)
     targets = sum(tx >> d & 1 for d in range(5))
     lost = unrouted_heads(current["rx"], current["tx"])[c]
     shade = np.where(lost, 2, np.where(targets > 1, 1, 0))
@@ -66,10 +67,10 @@ def plot_routes(program: Program, color: int, state: WaferState | None = None, a
         scale_units="xy", scale=1, units="xy", width=0.06, zorder=2,
     )  # fmt: skip
     ys, xs = np.nonzero(rx == RAMP)
-    ax.scatter(xs, ys, s=22, zorder=3, label="sends", color=_ONE_WAY)
+    ax.scatter(xs, ys, s=22 * small, zorder=3, label="sends", color=_ONE_WAY)
     ys, xs = np.nonzero(tx >> RAMP & 1)
     ax.scatter(
-        xs, ys, s=80, zorder=3, label="delivers", facecolors="none", edgecolors=_ONE_WAY
+        xs, ys, s=80 * small, zorder=3, label="delivers", facecolors="none", edgecolors=_ONE_WAY
     )  # fmt: skip
     ways = ((_ONE_WAY, "one target"), (_SEVERAL, "several targets"), (_NO_WAY, "nobody listens"))
     for k, (ink, label) in enumerate(ways):

@@ -53,7 +53,8 @@ def plot_timeline(recording: "Recording", ax=None):
         ax.set_ylabel("PE (y, x), row by row")
     ax.set_xlabel("cycle")
     legend(ax, activity)
-    ax.set_title(title(recording), fontsize=10)
+    part = "" if (first, last) == (0, recording.cycles) else f"\nkept: cycles {first:,} .. {last:,}"
+    ax.set_title(title(recording) + part, fontsize=10)
     return ax
 
 
