@@ -20,7 +20,7 @@ from wafer_jax.program import NO_ROUTE
 from wafer_jax.segment_builder import SegmentBuilder
 
 STYLES = ("strict", "hasty", "local", "wild")
-ROUTE_MISHAPS = ("early_change", "no_segment", "stray_control", "stray_control", "stray_words") * 2
+ROUTE_MISHAPS = ("early_change", "no_segment", "stray_control", "stray_words", "photo_finish") * 2
 
 
 class DynamicAuthor(Author):
@@ -62,7 +62,11 @@ class DynamicAuthor(Author):
         trees: list[Tree] = []
         for phase, segment in enumerate(self.order):
             if segment in self.order[:phase]:
-                trees += self._again(phase, trees)
+                trees += self._again(phase, segment, trees)
+                continue
+            if phase and rng.random() < 0.3:
+                before = self._again(phase, self.order[phase - 1], trees)
+                trees += [self._alike(tree, segment) for tree in before]
                 continue
             colors = family.dynamic if phase else family.colors
             places = {c: [pe for pe in self.pes if pe != self.hubs[c]] for c in colors}
@@ -81,17 +85,28 @@ class DynamicAuthor(Author):
             trees += grown
         return trees
 
-    def _again(self, phase: int, trees: list[Tree]) -> list[Tree]:
-        """The streams that a segment can carry when it comes back."""
+    def _again(self, phase: int, segment: int, trees: list[Tree]) -> list[Tree]:
+        """The streams of a segment once more."""
         feeders = [t.feeder for t in trees]
         return [
             replace(t, rank=phase + self.rng.random(), owners={})
             for t in trees
             if t.color in self.family.dynamic
-            and t.segment == self.order[phase]
+            and t.segment == segment
             and not t.feeder
             and not any(t is feeder for feeder in feeders)
         ]
+
+    def _alike(self, tree: Tree, segment: int) -> Tree:
+        """A tree for another segment that differs at most in which switches are rings."""
+        tree = replace(tree, segment=segment)
+        if tree.script:
+            switches = {
+                pe: replace(switch, ring=switch.ring != (self.rng.random() < 0.7))
+                for pe, switch in tree.script.switches.items()
+            }
+            tree.script = replace(tree.script, switches=switches)
+        return tree
 
     def _draw_scripts(self, grown: list[Tree], places: dict[int, list[Position]]) -> None:
         free = {c: set(pes) for c, pes in places.items()}
@@ -232,6 +247,8 @@ class DynamicAuthor(Author):
                 )
             case "stray_control" | "stray_words":
                 self._stray(words=self.mishap == "stray_words")
+            case "photo_finish":
+                self._race_to_the_router()
 
     def _append(self, pe: Position, thread: int, moment: float, emit: Callable) -> None:
         self.plan[pe, thread].append((moment, emit))
@@ -252,6 +269,25 @@ class DynamicAuthor(Author):
                 t.control(tree.color, command)
 
         self._append(pe, thread, self.rng.choice((tree.rank, self._moment(), LAST)), emit)
+
+    def _race_to_the_router(self) -> None:
+        """A source's control wavelet leaves its switch about when the PE reconfigures."""
+        ends = [
+            (tree, pe, thread)
+            for tree in self.trees
+            for (pe, end), thread in tree.owners.items()
+            if end == "send" and tree.script and pe in tree.script.switches
+        ]
+        for tree, pe, thread in ends:
+            segment = self.rng.choice((tree.segment, self.rng.randrange(self.family.segments)))
+
+            def emit(t: ThreadBuilder, tree=tree, segment=segment) -> None:
+                t.control(tree.color, self.rng.choice(("advance", "tear down")))
+                for _ in range(self.hw.ramp_cycles):
+                    t.signal(0)
+                t.reconfigure(segment)
+
+            self._append(pe, thread, tree.rank, emit)
 
     # ---- routes --------------------------------------------------------------------------------
 
