@@ -59,6 +59,14 @@ def test_ends(family):
         compare_end(*pair)
 
 
+def test_words_that_wait_in_the_pipeline_for_the_one_ahead():
+    """Rare, and not to be seen at the end: look for programs that show it."""
+    found = [i for i in range(60) if next(runs(0, i, i + 1))[0].run(MAX_CYCLES).seen["held_up"]]
+    assert found
+    for i in found[:3]:
+        compare_every_cycle(*next(runs(0, i, i + 1)))
+
+
 @pytest.mark.parametrize("family", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_without_values(family):
     for pair in runs(family, 0, EVERY_CYCLE, values=False):
