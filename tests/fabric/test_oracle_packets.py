@@ -308,7 +308,7 @@ def test_skipping_idle_cycles_changes_nothing(families):
 def test_packets_of_one_word_are_words():
     for seed in range(len(FAMILIES)):
         program, _ = random_program(seed)
-        plain, given = (Oracle(program, values=False, **p) for p in ({}, {"packet_words": 1}))
+        plain, given = Oracle(program, values=False), start(program, 1)
         for oracle in (plain, given):
             oracle.run()
         assert plain.cycles == given.cycles
