@@ -31,7 +31,7 @@ LAYERS = [
         "builder",
         "diagnosis",
     ),
-    ("step", "devices", "compilation", "execute", "result", "pictures", "views"),
+    ("step", "devices", "windows", "compilation", "execute", "result", "pictures", "views"),
     ("collectives",),
     ("models",),
     ("governance",),
