@@ -125,15 +125,15 @@ def test_a_length_from_a_register_is_in_words():
 
 def test_a_head_that_waits_for_a_busy_link_is_no_loser():
     b, x = builder((1, 3), 4, input_queue_depths=(4, 4))
-    b.path(0, (0, 0), (0, 2))
-    b.path(1, (0, 1), (0, 2))
-    b.role("far", at=(0, 0)).thread().send(0, x)
-    b.role("near", at=(0, 1)).thread().send(1, x)
+    b.path(1, (0, 0), (0, 2))
+    b.path(0, (0, 1), (0, 2))
+    b.role("far", at=(0, 0)).thread().send(1, x)
+    b.role("near", at=(0, 1)).thread().send(0, x)
     b.role("sink", at=(0, 2)).thread().wait(0)
     program = b.build()
     # that of the nearer one is on the link in 2 .. 5; the other, there since 3, goes in 6
-    assert when(start(program, 4), "router_total", (1, 0, 1)) == [0, 2]
-    assert when(start(program, 4), "router_total", (0, 0, 1)) == [2, 6]
+    assert when(start(program, 4), "router_total", (0, 0, 1)) == [0, 2]
+    assert when(start(program, 4), "router_total", (1, 0, 1)) == [2, 6]
     assert when(start(program, 4), "color_pointer", (0, 1)) == []
 
 
@@ -152,12 +152,13 @@ def test_a_round_of_first_losers_takes_a_packet_each():
         assert when(start(program, 2), "router_total", (c, 1, 1)) == [2, leaves]
 
 
-def test_a_packet_occupies_the_links_of_its_whole_multicast():
-    """PE 1 passes colour 0 to its RAMP and east in 3 .. 6, so its own colour 1 goes east in 7."""
+@pytest.mark.parametrize("end", [(0, 2), (0, 1)], ids=["link", "ramp"])
+def test_a_packet_occupies_the_links_of_its_whole_multicast(end):
+    """PE 1 passes colour 0 to its RAMP and east in 3 .. 6, so its own colour 1 leaves in 7."""
     b, x = builder((1, 3), 4)
     b.path(0, (0, 0), (0, 2))
     b.path(0, (0, 0), (0, 1))
-    b.path(1, (0, 1), (0, 2))
+    b.path(1, (0, 1), end)
     b.role("source", at=(0, 0)).thread().send(0, x)
     b.role("middle", at=(0, 1)).thread().signal(0).signal(0).send(1, x)
     b.role("sink", at=(0, 2)).thread().wait(0)
