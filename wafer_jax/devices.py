@@ -5,6 +5,7 @@ The results are the same, bit by bit. docs/devices.md shows the use.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -109,7 +110,8 @@ def gather_state(spec: StepSpec, state: WaferState) -> WaferState:
         parts = np.moveaxis(whole.reshape(*whole.shape[:-1], count, blocks.lanes), -2, 0)
         return jnp.asarray(from_blocks(blocks, parts))
 
-    return jax.tree_util.tree_map_with_path(gather, state)
+    with in_host_memory():
+        return jax.tree_util.tree_map_with_path(gather, state)
 
 
 def _whole(leaf: jax.Array) -> np.ndarray:
@@ -192,6 +194,14 @@ def place(spec: StepSpec, code: Code, state: WaferState, devices: Devices | None
 def are_several(devices: Devices | None) -> bool:
     """Whether a run there is cut into blocks, so that payloads have to travel."""
     return devices is not None and device_mesh(devices).size > 1
+
+
+def in_host_memory() -> AbstractContextManager:
+    """While it lasts, new arrays lie there: no device of several need hold the whole wafer."""
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:  # JAX was told to use another platform alone
+        return nullcontext()
 
 
 def agreed(number: int) -> int:
