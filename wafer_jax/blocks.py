@@ -6,7 +6,16 @@ divisible the last blocks are padded with PEs like the ghost column: no routes, 
 
 from dataclasses import dataclass
 
+import jax
 import numpy as np
+
+SHARED_FIELDS = frozenset(
+    "now stuck watchdog starved packet_words jitter "
+    "table kernel_kind kernel_offsets footprint".split()
+)
+"""Fields of `WaferState` and `Code` that every device holds; the others have lanes last."""
+FLAT_FIELDS = frozenset(("sram", "route_table", "switches", "route_classes"))
+"""Fields of one axis that runs over something else and then, fastest, over lanes."""
 
 
 @dataclass(frozen=True)
@@ -65,3 +74,8 @@ def from_blocks(blocks: Blocks, parts: np.ndarray) -> np.ndarray:
     out[...] = grid[0, 0][..., :1, -1:]
     out[..., :width] = inner.reshape(*lead, down * rows, across * columns)[..., :height, :width]
     return out.reshape(*lead, height * (width + 1))
+
+
+def field_name(path) -> str:
+    """Name of the field that a path of `jax.tree_util` leads to."""
+    return next(key.name for key in reversed(path) if isinstance(key, jax.tree_util.GetAttrKey))

@@ -16,7 +16,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from wafer_jax.blocks import Blocks, from_blocks, to_blocks
+from wafer_jax.blocks import FLAT_FIELDS, SHARED_FIELDS, Blocks, field_name, from_blocks, to_blocks
 from wafer_jax.errors import WaferError
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import advance
@@ -27,14 +27,6 @@ Devices = int | tuple[int, int] | Sequence[jax.Device] | Mesh
 """A count, (rows, columns) of devices, the devices along y, or a mesh with axes y and x."""
 
 EVERYWHERE = PartitionSpec()
-SHARED_FIELDS = frozenset(
-    "now stuck watchdog starved packet_words jitter "
-    "table kernel_kind kernel_offsets footprint".split()
-)
-"""Fields of `WaferState` and `Code` that every device holds; the others have lanes last."""
-FLAT_FIELDS = frozenset(("sram", "route_table", "switches", "route_classes"))
-"""Fields of one axis that runs over something else and then, fastest, over lanes."""
-
 Tree = TypeVar("Tree", Code, WaferState)
 
 
@@ -102,9 +94,9 @@ def gather_state(spec: StepSpec, state: WaferState) -> WaferState:
 
     def gather(path, leaf: jax.Array) -> jax.Array:
         whole = _whole(leaf)
-        if _name(path) in SHARED_FIELDS:
+        if field_name(path) in SHARED_FIELDS:
             return jnp.asarray(whole)
-        if _name(path) in FLAT_FIELDS:
+        if field_name(path) in FLAT_FIELDS:
             parts = whole.reshape(count, -1, blocks.lanes)
             return jnp.asarray(from_blocks(blocks, parts).reshape(-1))
         parts = np.moveaxis(whole.reshape(*whole.shape[:-1], count, blocks.lanes), -2, 0)
@@ -219,15 +211,11 @@ def everywhere(mesh: Mesh, value: jax.Array | np.generic) -> jax.Array:
     )
 
 
-def _name(path) -> str:
-    return next(key.name for key in reversed(path) if isinstance(key, jax.tree_util.GetAttrKey))
-
-
 def _partition(tree: Tree) -> Tree:
     """Partition specs: the last axis over all devices, rows of devices first."""
 
     def partition(path, leaf) -> PartitionSpec:
-        if _name(path) in SHARED_FIELDS:
+        if field_name(path) in SHARED_FIELDS:
             return EVERYWHERE
         return PartitionSpec(*[None] * (leaf.ndim - 1), AXES)
 
@@ -239,7 +227,7 @@ def _shard(spec: StepSpec, mesh: Mesh, tree: Tree) -> Tree:
     assert blocks is not None
 
     def shard(path, leaf: jax.Array, partition: PartitionSpec) -> jax.Array:
-        name, host = _name(path), np.asarray(leaf)
+        name, host = field_name(path), np.asarray(leaf)
         if name in SHARED_FIELDS:
             return everywhere(mesh, leaf)
         if name in FLAT_FIELDS:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import jax
@@ -21,6 +22,7 @@ from wafer_jax.mesh_state import WaferState, initial_state, lowered
 from wafer_jax.program import Program
 from wafer_jax.result import Result
 from wafer_jax.step_spec import StepSpec
+from wafer_jax.windows import advance_where_active, are_worth_it
 
 MAX_PACKET_WORDS = 4096
 MAX_CYCLES = 2_000_000_000
@@ -125,6 +127,8 @@ def run_from(
         f"the step for {program.name!r} on {height}x{width} PEs",
         at.advance, at.static, code, state, until, at.scalar(steps),
     )  # fmt: skip
+    if devices is None and are_worth_it(spec):
+        call = partial(advance_where_active, spec, call)
     first = int(state.now)
     began = looked = time.perf_counter()
     while not has_ended(state) and int(state.now) < max_cycles:

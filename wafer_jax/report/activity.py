@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from wafer_jax.hardware import RAMP
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import fifo as f
+from wafer_jax.step.dynamic import current_routes
 from wafer_jax.step_spec import Code, StepSpec
 
 COLOR_BITS = 5
@@ -104,7 +106,7 @@ def observe(
     )
     signalled = _mask((spec.colors + s, n > 0) for s, n in enumerate(before.semaphores))
     routes = current_routes(spec, code, before)
-    full = _mask((c, f.total(fifo, router[c]) >= _capacity(spec, routes[c])) for c in spec.sending)
+    full = _mask((c, ~_has_room(spec, routes[c], router[c])) for c in spec.sending)
     issued = [
         (a != b) | (c != d)
         for a, b, c, d in zip(after.left, before.left, after.ready_at, before.ready_at, strict=True)
@@ -132,20 +134,6 @@ def observe(
     return Observation(threads, taken, busy_until)
 
 
-def current_routes(spec: StepSpec, code: Code, state: WaferState) -> list[jax.Array]:
-    """C arrays [n]: the routes of a state, packed as `Code.routes`."""
-    routes = [code.routes[c] for c in range(spec.colors)]
-    # Only programs whose routes change keep them in the state.
-    for c, plane in zip(changing_colors(spec), getattr(state, "routes", ()), strict=True):
-        routes[c] = plane
-    return routes
-
-
-def changing_colors(spec: StepSpec) -> tuple[int, ...]:
-    """Indices of colours whose routes may change in a run."""
-    return getattr(spec, "dynamic", ())
-
-
 def popped(
     spec: StepSpec, before: tuple[jax.Array, ...], after: tuple[jax.Array, ...]
 ) -> list[jax.Array]:
@@ -164,8 +152,10 @@ def _mask(bits) -> jax.Array:
     return out
 
 
-def _capacity(spec: StepSpec, routes: jax.Array) -> jax.Array:
-    return routes >> 8 & ((1 << spec.fifo.count_bits) - 1)
+def _has_room(spec: StepSpec, routes: jax.Array, router: jax.Array) -> jax.Array:
+    """[n] bool: the router FIFO takes a word from a thread."""
+    capacity = routes >> 8 & ((1 << spec.fifo.count_bits) - 1)
+    return (routes >> 5 & 7 == RAMP + 1) & (f.total(spec.fifo, router) < capacity)
 
 
 def _color(spec: StepSpec, mask: jax.Array) -> jax.Array:

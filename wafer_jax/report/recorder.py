@@ -23,7 +23,7 @@ from wafer_jax.jitter import Jitter
 from wafer_jax.lowering import lower
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.program import Program
-from wafer_jax.report.activity import COLOR_BITS, Activity, changing_colors, observe
+from wafer_jax.report.activity import COLOR_BITS, Activity, observe
 from wafer_jax.report.recording import Cause, Recording
 from wafer_jax.result import Result
 from wafer_jax.snapshot import snapshot
@@ -355,9 +355,9 @@ def _recording(
         causes=_causes(spec),
         totals=from_lanes(np.asarray(watch.totals), mesh).astype(np.int64),
         link_words=link_words,
-        changing=changing_colors(spec),
-        rx=snap.get("rx", program.rx),
-        tx=snap.get("tx", program.tx),
+        changing=spec.dynamic,
+        rx=snap["rx"],
+        tx=snap["tx"],
         ys=pes[:, 0] // mesh[1],
         xs=pes[0] % mesh[1],
         start=joined("start").astype(np.int64),

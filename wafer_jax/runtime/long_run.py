@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.execute import MAX_CYCLES, Tiles, run_from, start
+from wafer_jax.execute import MAX_CYCLES, Tiles, has_ended, run_from, start
 from wafer_jax.jitter import Jitter
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.program import Program
@@ -141,7 +141,7 @@ class _Saver:
 
     def watch(self, state: WaferState) -> None:
         self.unsaved = True
-        stopping = self.stop.is_set() and not bool(state.stuck)
+        stopping = self.stop.is_set() and not has_ended(state)
         if stopping or time.monotonic() - self.saved_at >= self.every_s:
             self.save(state)
         if stopping:

@@ -68,6 +68,41 @@ def advance(
     return lax.while_loop(more, body, (state, jnp.int32(0)))[0]
 
 
+def advance_until_edge(
+    spec: StepSpec,
+    code: Code,
+    state: WaferState,
+    until: jax.Array,
+    wake: jax.Array,
+    edges: jax.Array,
+) -> WaferState:
+    """Execute cycles of a part of the wafer as long as they do not concern the rest.
+
+    Args:
+      spec: Static part of the lowered program, for the part's mesh.
+      code: Its arrays, those of the part's lanes.
+      state: The part's.
+      until: [] int32, cycle at which to stop.
+      wake: [] int32, cycle in which something happens elsewhere, or NEVER.
+      edges: [2] bool, the wafer goes on beyond the part's first, and last, row.
+    """
+
+    def more(state):
+        inside = state.now < jnp.minimum(until, wake)
+        return ~state.stuck & inside & ~(_at_edges(spec, state) & edges).any()
+
+    return lax.while_loop(more, lambda state: cycle(spec, code, state, wake), state)
+
+
+def _at_edges(spec: StepSpec, state: WaferState) -> jax.Array:
+    """[2] bool: there are words in the first, and in the last, row."""
+    words = jnp.zeros(2, bool)
+    for q in (*state.router, *state.input):
+        ends = jnp.stack([q[: spec.row], q[-spec.row :]])
+        words |= (ends != 0).any(axis=1)
+    return words
+
+
 def step(program: Program, state: WaferState) -> WaferState:
     """Execute one cycle of a program, and move ``now`` to the next in which anything can happen."""
     return run(program, state, max_steps=1)
@@ -84,8 +119,10 @@ def run(
     return advance(spec, code, state, jnp.int32(until), jnp.int32(max_steps))
 
 
-def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
-    """Execute one cycle."""
+def cycle(
+    spec: StepSpec, code: Code, state: WaferState, wake: jax.Array | int = NEVER
+) -> WaferState:
+    """Execute one cycle, and go to the next in which anything can happen, at most to ``wake``."""
     with jax.named_scope("advance"):
         router = [f.tick(spec.fifo, q) for q in state.router]
         inputs = {c: f.tick(spec.fifo, q) for c, q in zip(spec.delivered, state.input, strict=True)}
@@ -142,7 +179,7 @@ def cycle(spec: StepSpec, code: Code, state: WaferState) -> WaferState:
             flags & _FINISHED != 0, lambda s: _load(spec, code, s, issue), lambda s: s, state
         )
     with jax.named_scope("skip"):
-        return _next_cycle(spec, state, flags & _ACTIVE != 0)
+        return _next_cycle(spec, state, flags & _ACTIVE != 0, wake)
 
 
 def _as_tuple(issue: Issue) -> tuple:
@@ -269,11 +306,14 @@ def _record_decisions(
     return state
 
 
-def _next_cycle(spec: StepSpec, state: WaferState, active: jax.Array) -> WaferState:
+def _next_cycle(
+    spec: StepSpec, state: WaferState, active: jax.Array, wake: jax.Array | int
+) -> WaferState:
     """The next cycle in which anything can happen; none: the run is stuck."""
     following = lax.cond(active, lambda s: s.now + 1, partial(_next_pending, spec), state)
     # What is pending is pending after now + 1, so the earliest is right if only some are active.
     following, starved = agree(spec, following, state.starved)
+    following = jnp.minimum(following, wake)
     stuck = following == NEVER
     idle = following - state.now - 1
 

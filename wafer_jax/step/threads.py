@@ -22,15 +22,8 @@ def decide(
     inputs: dict[int, jax.Array],
 ) -> Issue:
     """Choose the thread that issues, on the snapshot after the delay lines advanced."""
-    available, room = _resources(spec, routes, state, router, inputs)
-    requests = [
-        (state.ready_at[t] <= state.now)
-        & (((state.need_in[t] & ~available) | (state.need_out[t] & ~room)) == 0)
-        for t in range(spec.threads)
-    ]
-    if state.slot_free is not None:
-        requests = [request & (state.slot_free <= state.now) for request in requests]
-    wins, pointer = _grant(spec, requests, state.thread_pointer)
+    asking = requests(spec, routes, state, router, inputs)
+    wins, pointer = _grant(spec, asking, state.thread_pointer)
     left = select(wins, state.left)
     return Issue(
         wins=wins,
@@ -40,6 +33,25 @@ def decide(
         finished=left == 1,
         pointer=pointer,
     )
+
+
+def requests(
+    spec: StepSpec,
+    routes: list[jax.Array],
+    state: WaferState,
+    router: list[jax.Array],
+    inputs: dict[int, jax.Array],
+) -> list[jax.Array]:
+    """T arrays [n] bool: the thread requests the issue slot."""
+    available, room = _resources(spec, routes, state, router, inputs)
+    asking = [
+        (state.ready_at[t] <= state.now)
+        & (((state.need_in[t] & ~available) | (state.need_out[t] & ~room)) == 0)
+        for t in range(spec.threads)
+    ]
+    if state.slot_free is not None:
+        asking = [request & (state.slot_free <= state.now) for request in asking]
+    return asking
 
 
 def _resources(
