@@ -142,7 +142,8 @@ class Place:
       static: Its static arguments.
       code: The lowered program, laid out.
       state: The state to begin with, laid out.
-      scalar: Puts a scalar where ``advance`` wants it. Processes must agree on it.
+      scalar: Puts a number where ``advance`` wants it.
+      agreed: Of the numbers that processes have, one for all of them.
       gather: The state as a single device has it.
     """
 
@@ -151,6 +152,7 @@ class Place:
     code: Code
     state: WaferState
     scalar: Callable[[int], jax.Array]
+    agreed: Callable[[int], int]
     gather: Callable[[WaferState], WaferState]
 
 
@@ -161,13 +163,12 @@ def place(spec: StepSpec, code: Code, state: WaferState, devices: Devices | None
       WaferError: Devices that do not exist, or more than the wafer can be cut for.
     """
     if devices is None:
-        return Place(advance, (spec,), code, state, jnp.int32, lambda state: state)
+        return Place(advance, (spec,), code, state, jnp.int32, _same, _same)
     mesh = device_mesh(devices)
     if mesh.size == 1:
         put = partial(jax.device_put, device=mesh.devices.flat[0])
-        return Place(
-            advance, (spec,), put(code), put(state), lambda n: put(np.int32(n)), lambda state: state
-        )
+        scalar = lambda n: put(np.int32(n))
+        return Place(advance, (spec,), put(code), put(state), scalar, _same, _same)
     if spec.values and len(spec.carried) < spec.colors:
         raise WaferError(
             "the state keeps payloads where one device finds them: start it for several devices"
@@ -179,6 +180,7 @@ def place(spec: StepSpec, code: Code, state: WaferState, devices: Devices | None
         code=shard_code(block, mesh, code),
         state=shard_state(block, mesh, state),
         scalar=lambda n: everywhere(mesh, np.int32(n)),
+        agreed=_of_first_process if mesh.is_multi_process else _same,
         gather=partial(gather_state, block),
     )
 
@@ -196,10 +198,11 @@ def in_host_memory() -> AbstractContextManager:
         return nullcontext()
 
 
-def agreed(number: int) -> int:
-    """The first process's number, on all of them."""
-    if jax.process_count() == 1:
-        return number
+def _same(value):
+    return value
+
+
+def _of_first_process(number: int) -> int:
     return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 

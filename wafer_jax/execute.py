@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from wafer_jax.compilation import compiled
-from wafer_jax.devices import Devices, agreed, are_several, in_host_memory, place
+from wafer_jax.devices import Devices, are_several, in_host_memory, place
 from wafer_jax.diagnosis import diagnose
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Branch, Event, Halt, Loop, Register, event_words
@@ -135,7 +135,7 @@ def run_from(
         state = call(code, state, until, at.scalar(steps))
         now, last = int(state.now), looked
         looked = time.perf_counter()
-        steps = agreed(_next_chunk(steps, looked - last))
+        steps = at.agreed(_next_chunk(steps, looked - last))
         if progress is not None:
             progress(now, program.hw.num_pes * (now - first) / max(looked - began, 1e-9))
         if watch is not None:
