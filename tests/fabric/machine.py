@@ -34,6 +34,7 @@ class Machine:
         values: bool = True,
         jitter: Jitter | None = None,
         watchdog_cycles: int = 0,
+        packet_words: int = 1,
         *,
         carry_all: bool = False,
         roomy: bool = False,
@@ -45,6 +46,7 @@ class Machine:
             values=values,
             jitter=jitter,
             watchdog_cycles=watchdog_cycles,
+            packet_words=packet_words,
             carry_all=carry_all,
         )
         self.spec, self.code = lowered(program, self.state)

@@ -8,6 +8,7 @@ every cycle because they read the same page, not because they read each other.
 import operator
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from math import ceil
 from typing import Any
 
 import numpy as np
@@ -67,9 +68,11 @@ class Oracle:
       values: False drops SRAM and payloads, like ``values="none"``.
       jitter: Makes PEs start later and stall before events.
       watchdog_cycles: How long a thread may be blocked; 0 is for ever.
+      packet_words: Words that travel as one packet, which is then what "word" means here.
 
     Raises:
-      WaferError: A kernel writes registers, and there are no values.
+      WaferError: A kernel writes registers, and there are no values; or packets of several words
+        and values.
 
     Attributes:
       now: The cycle that the next `step` executes.
@@ -85,14 +88,18 @@ class Oracle:
         values: bool = True,
         jitter: Jitter | None = None,
         watchdog_cycles: int = 0,
+        packet_words: int = 1,
     ) -> None:
         if not values and any(map(_writes_registers, oracle_snapshot.all_events(program))):
             raise WaferError(f"{program.name}: its kernels write registers: run it with values")
+        if values and packet_words > 1:
+            raise WaferError(f"packet_words={packet_words} in a run with values: use values=False")
         self.program = program
         self.hw = program.hw
         self.values = values
         self.jitter = jitter
         self.watchdog_cycles = watchdog_cycles
+        self.packet_words = packet_words
         self.now = 0
         self.stuck = False
         self.starved = False
@@ -154,6 +161,7 @@ class Oracle:
             oracle_routes.check_mixed(self, pe, c, word)
             for fifo in targets:
                 self._push(fifo, word)
+            pe.link_free.update(dict.fromkeys(pe.routes[c][1], self.now + self.packet_words))
             self.seen["multicast"] += len(targets) > 1
             if word.command is not None:
                 self.seen["control_ends"] += not targets
@@ -179,6 +187,8 @@ class Oracle:
             return True
         pending = [t.ready_at for t in self._threads() if not t.halted]
         pending += [ready_at for fifo in self._fifos() for ready_at, _ in fifo.words]
+        for pe in self.pes.values():
+            pending += [pe.slot_free, *pe.link_free.values()]
         later = [cycle for cycle in pending if cycle > self.now]
         self.stuck = not later
         if later:
@@ -210,6 +220,9 @@ class Oracle:
         requests = [t for t in order if self._requests(pe, pe.threads[t])]
         if not requests:
             return None
+        if self.now < pe.slot_free:
+            self.seen["busy_slot"] += 1
+            return None
         self.seen["slot_contention"] += len(requests) > 1
         pe.thread_pointer = (requests[0] + 1) % count
         return pe.threads[requests[0]]
@@ -233,10 +246,14 @@ class Oracle:
     def _issue(self, pe: Pe, thread: Thread) -> None:
         event, cycles = thread.event, 1
         match event:
+            case Send() | Receive() | Forward() if thread.words < 1:
+                self.seen["empty"] += 1
             case Send() | Receive() | Forward():
                 self._stream(pe, thread, event)
+                cycles = self._occupy_slot(pe)
             case SendControl(color=color, command=command):
                 self._send(pe, color, Word(0, pe.segment, command))
+                cycles = self._occupy_slot(pe)
             case Compute():
                 cycles = min(max(pe.value(event.cycles), 1), 100_000_000)
                 oracle_memory.compute(self, pe, event, cycles)
@@ -276,7 +293,7 @@ class Oracle:
             thread.left, thread.ready_at = 0, ready_at
             return
         thread.words = pe.value(event_words(event))
-        thread.left = max(thread.words, 1)
+        thread.left = max(ceil(thread.words / self.packet_words), 1)
         setup = self.hw.stream_setup_cycles if isinstance(event, STREAMS) else 0
         stall = event_stall(self.jitter, pe.number, thread.number, thread.loaded)
         thread.ready_at = ready_at + setup + stall
@@ -284,12 +301,14 @@ class Oracle:
         self.seen["stall"] += stall > 0
         self.seen["length"] += isinstance(event_words(event), Register)
 
+    def _occupy_slot(self, pe: Pe) -> int:
+        """A word takes the issue slot; for how many cycles (section 7)."""
+        pe.slot_free = self.now + self.packet_words
+        return self.packet_words
+
     def _stream(self, pe: Pe, thread: Thread, event: Send | Receive | Forward) -> None:
         """One word of a stream event (the table of section 2.2)."""
         into, out_of = send_color(event), receive_color(event)
-        if thread.words < 1:
-            self.seen["empty"] += 1
-            return
         word = 0
         if out_of is not None:
             word = pe.queue[self._axis(out_of)].pop().data

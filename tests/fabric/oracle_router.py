@@ -22,6 +22,9 @@ def arbitrate(oracle: "Oracle", pe: Pe) -> list[int]:
         if not pe.router[c].has_head(oracle.now) or not _accepted(oracle, pe, c):
             continue
         links = set(pe.routes[c][1])
+        if any(pe.link_free.get(d, 0) > oracle.now for d in links):
+            oracle.seen["busy_link"] += 1
+            continue
         if links & taken:
             losers.append(c)
         else:

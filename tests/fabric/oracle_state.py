@@ -103,7 +103,8 @@ class Pe:
     """Everything that lies on one PE ``at`` (y, x); ``number`` is its place in row-major order.
 
     ``tables`` are the routes of every segment and colour, ``routes`` the current (rx, tx) by
-    colour.
+    colour. ``link_free`` (by direction) and ``slot_free`` are the cycles from which the links and
+    the issue slot are free.
     """
 
     number: int
@@ -118,6 +119,8 @@ class Pe:
     routes: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
     color_pointer: int = 0
     thread_pointer: int = 0
+    link_free: dict[int, int] = field(default_factory=dict)
+    slot_free: int = 0
     semaphores: Counter = field(default_factory=Counter)
     registers: Counter = field(default_factory=Counter)
     running: list[Running] = field(default_factory=list)
