@@ -1,6 +1,7 @@
 """The oracle's whole state as named planes, PE axes last: what `step` must equal in every cycle."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,6 +77,7 @@ def all_events(program: Program) -> list[Event]:
     return [e for role in program.roles for thread in role.threads for e in thread]
 
 
+@lru_cache(maxsize=1)
 def _highest(program: Program) -> tuple[int, ...]:
     """Semaphores, loop levels and registers in use: the highest number of each, plus one."""
     events = all_events(program)
