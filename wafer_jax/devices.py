@@ -5,6 +5,7 @@ The results are the same, bit by bit. docs/devices.md shows the use.
 
 import math
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
@@ -101,7 +102,8 @@ def gather_state(spec: StepSpec, state: WaferState) -> WaferState:
         parts = np.moveaxis(whole.reshape(*whole.shape[:-1], count, blocks.lanes), -2, 0)
         return jnp.asarray(from_blocks(blocks, parts))
 
-    return jax.tree_util.tree_map_with_path(gather, state)
+    with in_host_memory():
+        return jax.tree_util.tree_map_with_path(gather, state)
 
 
 def _whole(leaf: jax.Array) -> np.ndarray:
@@ -140,7 +142,8 @@ class Place:
       static: Its static arguments.
       code: The lowered program, laid out.
       state: The state to begin with, laid out.
-      scalar: Puts a scalar where ``advance`` wants it. Processes must agree on it.
+      scalar: Puts a number where ``advance`` wants it.
+      agreed: Of the numbers that processes have, one for all of them.
       gather: The state as a single device has it.
     """
 
@@ -149,6 +152,7 @@ class Place:
     code: Code
     state: WaferState
     scalar: Callable[[int], jax.Array]
+    agreed: Callable[[int], int]
     gather: Callable[[WaferState], WaferState]
 
 
@@ -159,13 +163,12 @@ def place(spec: StepSpec, code: Code, state: WaferState, devices: Devices | None
       WaferError: Devices that do not exist, or more than the wafer can be cut for.
     """
     if devices is None:
-        return Place(advance, (spec,), code, state, jnp.int32, lambda state: state)
+        return Place(advance, (spec,), code, state, jnp.int32, _same, _same)
     mesh = device_mesh(devices)
     if mesh.size == 1:
         put = partial(jax.device_put, device=mesh.devices.flat[0])
-        return Place(
-            advance, (spec,), put(code), put(state), lambda n: put(np.int32(n)), lambda state: state
-        )
+        scalar = lambda n: put(np.int32(n))
+        return Place(advance, (spec,), put(code), put(state), scalar, _same, _same)
     if spec.values and len(spec.carried) < spec.colors:
         raise WaferError(
             "the state keeps payloads where one device finds them: start it for several devices"
@@ -177,6 +180,7 @@ def place(spec: StepSpec, code: Code, state: WaferState, devices: Devices | None
         code=shard_code(block, mesh, code),
         state=shard_state(block, mesh, state),
         scalar=lambda n: everywhere(mesh, np.int32(n)),
+        agreed=_of_first_process if mesh.is_multi_process else _same,
         gather=partial(gather_state, block),
     )
 
@@ -186,10 +190,19 @@ def are_several(devices: Devices | None) -> bool:
     return devices is not None and device_mesh(devices).size > 1
 
 
-def agreed(number: int) -> int:
-    """The first process's number, on all of them."""
-    if jax.process_count() == 1:
-        return number
+def in_host_memory() -> AbstractContextManager:
+    """While it lasts, new arrays lie there: no device of several need hold the whole wafer."""
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:  # JAX was told to use another platform alone
+        return nullcontext()
+
+
+def _same(value):
+    return value
+
+
+def _of_first_process(number: int) -> int:
     return int(multihost_utils.broadcast_one_to_all(np.int32(number)))
 
 

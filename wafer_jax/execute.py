@@ -4,6 +4,7 @@ import math
 import os
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -12,7 +13,7 @@ import jax
 import numpy as np
 
 from wafer_jax.compilation import compiled
-from wafer_jax.devices import Devices, agreed, are_several, place
+from wafer_jax.devices import Devices, are_several, in_host_memory, place
 from wafer_jax.diagnosis import diagnose
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Branch, Event, Halt, Loop, Register, event_words
@@ -134,7 +135,7 @@ def run_from(
         state = call(code, state, until, at.scalar(steps))
         now, last = int(state.now), looked
         looked = time.perf_counter()
-        steps = agreed(_next_chunk(steps, looked - last))
+        steps = at.agreed(_next_chunk(steps, looked - last))
         if progress is not None:
             progress(now, program.hw.num_pes * (now - first) / max(looked - began, 1e-9))
         if watch is not None:
@@ -179,15 +180,17 @@ def start(
         )
     loaded = _named(program, tiles) if values == "full" else {}
     refuse_oversize(program, values)
-    return initial_state(
-        program,
-        loaded,
-        values=values == "full",
-        jitter=jitter,
-        watchdog_cycles=watchdog_cycles,
-        packet_words=packet_words,
-        carry_all=values == "full" and are_several(devices),
-    )
+    several = are_several(devices)
+    with in_host_memory() if several else nullcontext():
+        return initial_state(
+            program,
+            loaded,
+            values=values == "full",
+            jitter=jitter,
+            watchdog_cycles=watchdog_cycles,
+            packet_words=packet_words,
+            carry_all=values == "full" and several,
+        )
 
 
 def has_ended(state: WaferState) -> bool:

@@ -14,6 +14,7 @@ from random_families import DYNAMIC_FAMILIES, FAMILIES, REGISTER_FAMILIES
 from test_against_oracle import MAX_CYCLES, runs
 
 import wafer_jax as wj
+from wafer_jax import execute
 from wafer_jax.blocks import Blocks, from_blocks, to_blocks
 from wafer_jax.collectives import gemm
 from wafer_jax.devices import place
@@ -181,6 +182,14 @@ def test_one_chosen_device(column):
     result = wj.run(column, values="none", devices=[chosen])
     assert result.state.pc[0].devices() == {chosen}
     same(wj.run(column, values="none").state, result.state)
+
+
+def test_the_whole_wafer_lies_in_host_memory(column):
+    with jax.default_device(jax.devices()[3]):
+        state = wj.run(column, values="none", devices=2).state
+        start = execute.start(column, values="none", devices=2)
+    host = {jax.devices("cpu")[0]}
+    assert start.pc[0].devices() == state.pc[0].devices() == host
 
 
 def test_a_run_is_watched_and_continued(column):

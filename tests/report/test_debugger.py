@@ -144,6 +144,13 @@ def test_registers_and_tiles():
     assert values == [[0, 0, 0], [2, 0, 0], [2, 1, 1], [4, 1, 1], [4, 2, 2], [6, 2, 2], [6, 3, 3]]
 
 
+def test_values_and_registers_are_those_of_run():
+    expected = wj.run(*counting()).snapshot
+    for run in (wj.Debugger(*counting()).run(), wj.record(*counting()).result):
+        for key, value in expected.items():
+            assert np.array_equal(run.snapshot[key], value), key
+
+
 def test_where_says_why():
     dbg = wj.Debugger(*counting())
     dbg.step()
