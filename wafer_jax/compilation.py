@@ -8,6 +8,10 @@ from pathlib import Path
 
 import jax
 
+MAX_MAPPINGS = 32_000
+"""A compiled step takes some hundred memory mappings of the process. Linux allows 65,530 of them
+(vm.max_map_count) and XLA does not survive their end, so a long sweep must let old steps go."""
+
 _compiled: dict = {}
 
 
@@ -36,6 +40,7 @@ def compiled(what: str, jitted: Callable, static: tuple, *args) -> tuple[Callabl
     key = (jitted, static, tree, tuple((x.shape, x.dtype, x.weak_type, x.sharding) for x in leaves))
     if key in _compiled:
         return _compiled[key], 0.0
+    _make_room()
     notice = threading.Timer(
         1.0, lambda: print(f"compiling {what} (kept on disk for next time) ...", file=sys.stderr)
     )
@@ -47,3 +52,19 @@ def compiled(what: str, jitted: Callable, static: tuple, *args) -> tuple[Callabl
     finally:
         notice.cancel()
     return _compiled[key], time.perf_counter() - began
+
+
+def _make_room() -> None:
+    """Let all executables go that nobody else holds if there are too many."""
+    if _mappings() > MAX_MAPPINGS:
+        _compiled.clear()
+        jax.clear_caches()
+
+
+def _mappings() -> int:
+    """Memory mappings of this process; 0 where the system does not tell."""
+    try:
+        with open("/proc/self/maps", "rb") as lines:
+            return sum(1 for _ in lines)
+    except OSError:
+        return 0

@@ -178,6 +178,11 @@ def start(
         raise WaferError(
             f"packet_words={packet_words} simulates timing alone: run it with values='none'"
         )
+    if 0 < watchdog_cycles < packet_words:
+        raise WaferError(
+            f"watchdog_cycles={watchdog_cycles}: a packet of {packet_words} words takes as many "
+            f"cycles: give at least {packet_words}"
+        )
     loaded = _named(program, tiles) if values == "full" else {}
     refuse_oversize(program, values)
     several = are_several(devices)

@@ -7,7 +7,7 @@ semaphores, values. Programs with equal specs share one compilation.
 Axes as in step_spec.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import lru_cache
 
@@ -108,6 +108,8 @@ def lower(
     dynamic = dynamic_colors(program)
     unrouted = unrouted_heads(program.rx, program.tx)
     unrouted[list(dynamic)] = False
+    carried = () if not values else tuple(range(num_colors)) if carry_all else dynamic
+    marked = {*dynamic, *carried}
     instances: list[Compute] = []
     table = event_table(program, instances, semaphores)
     moves = any(isinstance(e, Reconfigure) for e in events)
@@ -132,8 +134,8 @@ def lower(
         segments=len(program.segments) if moves else 1,
         positions=capacity.shape[1] if dynamic else 1,
         controls=any(isinstance(e, SendControl) for e in events),
-        router_slots=_slots(capacity),
-        input_slots=_slots(input_capacity),
+        router_slots=_slots(capacity, marked),
+        input_slots=_slots(input_capacity, carried),
         computes=bool(instances),
         registers=1 + max((r for e in events for r in registers_of(e)), default=-1),
         dynamic_lengths=any(isinstance(event_words(e), Register) for e in events),
@@ -141,6 +143,7 @@ def lower(
         watchdog=watchdog,
         packets=packets,
         values=values,
+        carried=carried,
     )
     routes = _pack_routes(program, fifo, capacity, input_capacity)
     role = program.role_of * num_threads * spec.events
@@ -154,15 +157,15 @@ def lower(
     }
     arrays |= _lower_dynamic(program, spec, routes)
     if values:
-        spec = replace(spec, carried=tuple(range(num_colors)) if carry_all else dynamic)
         spec, more = _lower_values(program, spec, instances, capacity[0, 0], input_capacity[0, 0])
         arrays |= more
     return spec, Code(**arrays)
 
 
-def _slots(capacity: np.ndarray) -> tuple[int, ...]:
-    """Per colour the largest of [G, P, C, Y, X] capacities, at least 1."""
-    return tuple(max(1, int(n)) for n in capacity.max(axis=(0, 1, 3, 4), initial=0))
+def _slots(capacity: np.ndarray, colors: Collection[int]) -> tuple[int, ...]:
+    """Per colour the largest of [G, P, C, Y, X] capacities, at least 1; 0 of all other colours."""
+    largest = capacity.max(axis=(0, 1, 3, 4), initial=1)
+    return tuple(int(n) if c in colors else 0 for c, n in enumerate(largest))
 
 
 def _pack_routes(

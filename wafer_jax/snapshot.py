@@ -109,7 +109,8 @@ def _add_current_events(
     """Add the words that each thread's unfinished stream event has moved so far."""
     for role, mask in zip(program.roles, program.role_masks, strict=True):
         for t, events in enumerate(role.threads):
-            for e, event in enumerate(events):
+            for e in np.unique(pc[t][mask]):
+                event = events[e]
                 here = mask & (pc[t] == e)
                 words = event_words(event)
                 if isinstance(words, Register):

@@ -87,7 +87,8 @@ class StepSpec:
       segments: G, 1 if no thread reconfigures its PE.
       positions: P, most positions of a switch of these colours.
       controls: Threads send control wavelets.
-      router_slots: Words that a router FIFO holds at most, per colour.
+      router_slots: Words that a router FIFO holds at most, per colour; 0 if none is marked or
+        carries its payload.
       input_slots: The same for an input queue.
       computes: The program has kernels (their duration matters without values, too).
       registers: Registers in use.

@@ -12,9 +12,9 @@ from wafer_jax.step_spec import StepSpec
 
 
 def count(state: WaferState, words: jax.Array) -> jax.Array:
-    """Packets of a stream of ``words``."""
+    """Packets of a stream of ``words`` >= 1."""
     assert state.packet_words is not None
-    return (words + state.packet_words - 1) // state.packet_words
+    return (words - 1) // state.packet_words + 1
 
 
 def busy_links(state: WaferState) -> jax.Array | None:
