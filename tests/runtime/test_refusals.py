@@ -15,7 +15,6 @@ import wafer_jax as wj
 from runtime.conftest import assert_same, chain, ones
 from wafer_jax.runtime import checkpoint, long_run
 
-
 # Orbax leaves coroutines of a closed loop behind where reading fails.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
