@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wafer_jax.cli.device_options import Device, DeviceCount, chosen_devices
 from wafer_jax.cli.options import Json
 from wafer_jax.cli.output import Output
 from wafer_jax.cli.trace_options import Trace, TraceRegion, TraceWindow, check_trace, traced_run
@@ -71,6 +72,16 @@ def run(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the newest checkpoint in DIR.")
     ] = False,
+    watchdog: Annotated[
+        int, typer.Option("--watchdog", metavar="CYCLES", min=0,
+                          help="End the run when a thread was blocked for so long.")
+    ] = 0,
+    packet_words: Annotated[
+        int, typer.Option("--packet-words", min=1,
+                          help="Words that travel as one: faster, approximate, timing only.")
+    ] = 1,
+    device: Device = None,
+    devices: DeviceCount = None,
     trace: Trace = None,
     trace_region: TraceRegion = None,
     trace_window: TraceWindow = None,
@@ -85,6 +96,10 @@ def run(
     if resume and checkpoint is None:
         raise WaferError("--resume: say where from, with --checkpoint DIR")
     check_trace(trace, trace_region, trace_window, checkpoint)
+    if trace is not None and (watchdog or packet_words > 1 or device or devices):
+        raise WaferError("--trace: not with --watchdog, --packet-words, --device or --devices")
+    if resume and (watchdog or packet_words > 1):
+        raise WaferError("--resume: watchdog and packets are those of the checkpoint")
     out = Output(json)
     program, tiles = _load(file)
     asked = None if jitter is None else Jitter(jitter, start_cycles=64, event_cycles=16)
@@ -93,6 +108,9 @@ def run(
         if trace is not None:
             result = traced_run(out, program, tiles, options, trace, trace_region, trace_window)
         else:
+            options["devices"] = chosen_devices(device, devices)
+            if not resume:
+                options |= {"watchdog_cycles": watchdog, "packet_words": packet_words}
             result = _execute(out, program, tiles, options, checkpoint, every, resume)
     except KeyboardInterrupt as stop:
         if checkpoint is not None and str(stop):

@@ -12,6 +12,7 @@ from typing import Literal
 
 import numpy as np
 
+from wafer_jax.devices import Devices
 from wafer_jax.errors import WaferError
 from wafer_jax.execute import MAX_CYCLES, Tiles, has_ended, run_from, start
 from wafer_jax.jitter import Jitter
@@ -37,6 +38,9 @@ def run(
     values: Literal["full", "none"] = "full",
     max_cycles: int = MAX_CYCLES,
     jitter: Jitter | None = None,
+    watchdog_cycles: int = 0,
+    packet_words: int = 1,
+    devices: Devices | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Result:
     """Run as `wafer_jax.run` does, and save the state into a folder as the run goes.
@@ -52,6 +56,9 @@ def run(
       values: As for `wafer_jax.run`.
       max_cycles: As for `wafer_jax.run`.
       jitter: As for `wafer_jax.run`.
+      watchdog_cycles: As for `wafer_jax.run`.
+      packet_words: As for `wafer_jax.run`.
+      devices: As for `wafer_jax.run`.
       progress: As for `wafer_jax.run`.
 
     Raises:
@@ -62,8 +69,16 @@ def run(
     if checkpoint.checkpoints(folder):
         raise WaferError(f"{folder}: holds a checkpoint: resume it, or give another folder")
     _check_period(every_s)
-    state = start(program, tiles, values=values, jitter=jitter)
-    return _run_and_save(program, state, Path(folder), every_s, max_cycles, progress)
+    state = start(
+        program,
+        tiles,
+        values=values,
+        jitter=jitter,
+        watchdog_cycles=watchdog_cycles,
+        packet_words=packet_words,
+        devices=devices,
+    )
+    return _run_and_save(program, state, Path(folder), every_s, max_cycles, devices, progress)
 
 
 def resume(
@@ -74,6 +89,7 @@ def resume(
     values: Literal["full", "none"] | None = None,
     max_cycles: int = MAX_CYCLES,
     jitter: Jitter | None = None,
+    devices: Devices | None = None,
     progress: Callable[[int, float], None] | None = None,
 ) -> Result:
     """Continue a run from the newest checkpoint of a folder; ends as if it had never stopped.
@@ -85,6 +101,7 @@ def resume(
       values: That of the checkpoint, which holds; another is refused.
       max_cycles: As for `wafer_jax.run`, counted from the start of the program.
       jitter: That of the checkpoint, which holds; another is refused.
+      devices: As for `wafer_jax.run`.
       progress: As for `wafer_jax.run`.
 
     Raises:
@@ -98,7 +115,7 @@ def resume(
         raise WaferError(f"{folder}: saved with values={saved!r}, not {values!r}")
     if jitter is not None and not _same(jitter, state):
         raise WaferError(f"{folder}: saved with another jitter than {jitter}")
-    return _run_and_save(program, state, Path(folder), every_s, max_cycles, progress)
+    return _run_and_save(program, state, Path(folder), every_s, max_cycles, devices, progress)
 
 
 def _same(jitter: Jitter, state: WaferState) -> bool:
@@ -116,12 +133,18 @@ def _run_and_save(
     folder: Path,
     every_s: float,
     max_cycles: int,
+    devices: Devices | None,
     progress: Callable[[int, float], None] | None,
 ) -> Result:
     with _stop_requests() as stop:
         saver = _Saver(program, folder, every_s, stop, saved_at=time.monotonic())
         result = run_from(
-            program, state, max_cycles=max_cycles, progress=progress, watch=saver.watch
+            program,
+            state,
+            max_cycles=max_cycles,
+            devices=devices,
+            progress=progress,
+            watch=saver.watch,
         )
         if saver.unsaved:
             saver.save(result.state)
