@@ -25,6 +25,19 @@ def test_a_path_goes_along_x_then_y():
             assert program.tx[0, y, x] == (0 if tx is None else 1 << tx)
 
 
+def test_a_listing_names_the_words_of_a_tile():
+    b = wj.ProgramBuilder(TOY, "slices")
+    b.tile("x", (4,))
+    y, many = b.tile("y", (6,)), wj.Register(3)
+    b.path(0, (0, 0), (0, 1))
+    send = b.role("source", at=(0, 0)).thread().send(0, y).send(0, y.slice(2, 3))
+    send.send(0, y.slice(0, 3, stride=2)).send(0, y.slice(0, many)).send(0, y.slice(2, many))
+    lines = [line.split(" of ")[1] for line in b.build().at(0, 0).splitlines() if "SEND" in line]
+    assert [line.removesuffix(" on colour 0") for line in lines] == [
+        "y", "y[2:5]", "y[0:] stride 2", "y[0:r3]", "y[2:2+r3]",
+    ]  # fmt: skip
+
+
 def test_paths_from_one_start_make_a_tree():
     b = wj.ProgramBuilder(TOY, "tree")
     b.path(0, (0, 0), (0, 3))

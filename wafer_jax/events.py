@@ -1,9 +1,8 @@
 """Tiles, kernels and the events of a thread's table (docs/semantics.md, section 2.2)."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Literal
 
 from wafer_jax.errors import WaferError
@@ -270,19 +269,29 @@ def registers_of(event: Event) -> tuple[int, ...]:
     return (words.index,) if isinstance(words, Register) else ()
 
 
-def describe(
-    event: Event, names: Mapping[tuple[int, int | Register], str] = MappingProxyType({})
-) -> str:
-    """One event as a line of text; ``names`` maps (offset, words) to a tile's name."""
+def _place(s: Slice, tiles: Collection[Tile]) -> str:
+    """Words of a slice in terms of the tile that holds them: ``x``, or ``x[2:6]``."""
+    stride = f" stride {s.stride}" if s.stride != 1 else ""
+    for tile in tiles:
+        start = s.offset - tile.offset
+        if start == 0 and s.words == tile.words:
+            return tile.name + stride
+        if 0 <= start < tile.words:
+            end = s.words if start == 0 else f"{start}+{s.words}"
+            if isinstance(s.words, int):
+                end = start + s.words
+            return f"{tile.name}[{start}:{'' if stride else end}]{stride}"
+    return f"[{s.offset}:+{s.words}]{stride}"
+
+
+def describe(event: Event, tiles: Collection[Tile] = ()) -> str:
+    """One event as a line of text, slices by the names of their tiles."""
 
     def count(words: int | Register) -> str:
         return "1 word" if words == 1 else f"{words} words"
 
     def where(s: Slice | None) -> str:
-        if s is None:
-            return ""
-        stride = f" stride {s.stride}" if s.stride != 1 else ""
-        return names.get((s.offset, s.words), f"[{s.offset}:+{s.words}]") + stride
+        return "" if s is None else _place(s, tiles)
 
     match event:
         case Send(color=c, slice=s):

@@ -16,7 +16,6 @@ import numpy as np
 from wafer_jax.errors import WaferError
 from wafer_jax.events import (
     Event,
-    Register,
     Tile,
     describe,
 )
@@ -98,10 +97,7 @@ class Role:
 
     def describe(self, thread: int, event: int) -> str:
         """One event of the role as text, tiles by name."""
-        names: dict[tuple[int, int | Register], str] = {
-            (t.offset, t.words): t.name for t in self.tiles.values()
-        }
-        return describe(self.threads[thread][event], names)
+        return describe(self.threads[thread][event], self.tiles.values())
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

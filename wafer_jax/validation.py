@@ -117,7 +117,8 @@ def _validate_segment(program: Program, segment: Segment) -> None:
             for c, y, x in np.argwhere(changes & (segment.positions > p))[:1].tolist():
                 raise WaferError(
                     f"{here}: PE (y={y}, x={x}), colour {program.colors[c]}: position {p} changes "
-                    f"both rx and tx; a switch of {hw.name} changes one side: use two positions"
+                    f"both rx and tx; a switch of {hw.name} changes one side of position 0: "
+                    f"keep the other, or put the route into a segment of its own"
                 )
 
 
