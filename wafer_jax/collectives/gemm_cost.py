@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from wafer_jax.collectives.gemm_layout import Layout, block_words, check_align, layout_of
 from wafer_jax.collectives.kernels import clear_cycles, gemm_cycles
 from wafer_jax.hardware import HardwareSpec
+from wafer_jax.plmr import plmr
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,7 @@ def copy_cycles(hw: HardwareSpec, elements: int, dtype: str = "float32") -> int:
 
 def two_hops_cycles(hw: HardwareSpec) -> int:
     """Cycles from the issue of a word to its arrival two hops away."""
-    return 1 + 2 * hw.ramp_cycles + 2 * hw.hop_cycles
+    return plmr(hw).access_cycles(hops=2, stages=1)
 
 
 def _within(value: int, limit: int) -> int:

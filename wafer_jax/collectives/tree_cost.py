@@ -11,11 +11,12 @@ from itertools import pairwise
 
 from wafer_jax.collectives.tree import Phases, members
 from wafer_jax.hardware import HardwareSpec
+from wafer_jax.plmr import plmr
 
 
 def pass_cycles(hw: HardwareSpec, distance: int) -> int:
     """Cycles from the issue of a word to its arrival at a PE ``distance`` links away."""
-    return 1 + 2 * hw.ramp_cycles + distance * hw.hop_cycles
+    return plmr(hw).access_cycles(hops=distance, stages=1)
 
 
 @lru_cache(maxsize=1024)

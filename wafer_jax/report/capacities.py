@@ -58,6 +58,7 @@ def _plmr_rows(p: PLMR) -> list[tuple]:
         ("plmr_alpha_cycles", p.alpha_cycles, "cycles", "PLMR's L: a hop in hardware"),
         ("plmr_beta_cycles", p.beta_cycles, "cycles", "PLMR's L: a software stage, 2 T_R + 1"),
         ("plmr_worst_access_cycles", p.worst_access_cycles(), "cycles", "alpha (Y + X), no stage"),
+        ("plmr_remote_gap", p.remote_gap, "", "PLMR's L: the worst access to one of the own SRAM"),
         ("plmr_address_paths", p.address_paths, "per PE", "PLMR's R as the paper counts it"),
         ("plmr_routable_colors", p.routable_colors, "per PE", "PLMR's R as programs meet it"),
     ]
