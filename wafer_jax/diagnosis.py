@@ -255,19 +255,34 @@ def _will_send(program: Program, snap: dict, pe: PE, color: int) -> bool:
 
 def _blocked_upstream(program: Program, snap: dict, c: int, pe: PE) -> PE | None:
     """Who keeps words of a colour from moving on towards ``pe``."""
-    for _ in range(program.hw.num_pes):
-        y, x = pe
+    for y, x in _upstream(program, snap, c, pe):
         if snap["router_ready"][c, y, x] > 0:
-            return _blocked_downstream(program, snap, c, pe)
-        d = int(snap["rx"][c, y, x])
-        if d < 0 or d == RAMP:
-            return None
-        pe = (y + STEP_YX[d][0], x + STEP_YX[d][1])
-        if not (0 <= pe[0] < program.hw.mesh[0] and 0 <= pe[1] < program.hw.mesh[1]):
-            return None
-        if not snap["tx"][c, pe[0], pe[1]] >> OPPOSITE[d] & 1:
-            return None
+            return _blocked_downstream(program, snap, c, (y, x))
     return None
+
+
+def _under_way(program: Program, snap: dict, c: int, pe: PE) -> PE | None:
+    """The nearest PE with words of a colour that come to ``pe``, if nobody keeps them there."""
+    if _blocked_upstream(program, snap, c, pe) is not None:
+        return None
+    for y, x in _upstream(program, snap, c, pe):
+        if snap["router_total"][c, y, x] > 0 or ((y, x) == pe and snap["input_total"][c, y, x] > 0):
+            return y, x
+    return None
+
+
+def _upstream(program: Program, snap: dict, c: int, pe: PE) -> Iterator[PE]:
+    """A PE and those on the way that a colour takes to it, back to the source."""
+    for _ in range(program.hw.num_pes):
+        yield pe
+        d = int(snap["rx"][c, pe[0], pe[1]])
+        if d < 0 or d == RAMP:
+            return
+        pe = (pe[0] + STEP_YX[d][0], pe[1] + STEP_YX[d][1])
+        if not (0 <= pe[0] < program.hw.mesh[0] and 0 <= pe[1] < program.hw.mesh[1]):
+            return
+        if not snap["tx"][c, pe[0], pe[1]] >> OPPOSITE[d] & 1:
+            return
 
 
 def _blocked_downstream(program: Program, snap: dict, c: int, pe: PE) -> PE | None:
@@ -305,6 +320,9 @@ def thread_status(program: Program, snap: dict, pe: PE, thread: int) -> str:
     source, _ = sources(snap["rx"], snap["tx"], np.zeros(program.rx.shape, np.int64))
     color = receive_color(event)
     if color is not None and snap["input_ready"][program.colors.index(color), y, x] == 0:
+        place = _under_way(program, snap, program.colors.index(color), pe)
+        if place is not None:
+            return f"{here} waits for a word that is on its way, at PE {_at(place)}"
         wait = _stream_wait(program, snap, source, pe, event, here)
         return wait.text if wait is not None else here
     color = send_color(event)

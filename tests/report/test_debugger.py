@@ -183,3 +183,22 @@ def test_where_says_why():
 def test_mistakes_are_named(act, message):
     with pytest.raises(WaferError, match=message):
         act(wj.Debugger(*counting()))
+
+
+def test_where_follows_a_word_on_its_way():
+    b = wj.ProgramBuilder(wj.hardware("toy", mesh=(1, 3)), "one word")
+    word = b.tile("x", (1,))
+    b.path(0, (0, 0), (0, 2))
+    b.role("source", at=(0, 0)).thread().send(0, word)
+    b.role("sink", at=(0, 2)).thread().receive(0, word)
+    dbg = wj.Debugger(b.build(), values="none")
+    seen = []
+    for _ in range(6):
+        seen.append(dbg.where(0, 2).splitlines()[1].split(" waits for ")[-1])
+        dbg.step()
+    # on the toy machine: issued in 0, leaves a router in 2, 3 and 4, is received in 5
+    way = [f"a word that is on its way, at PE (y=0, x={x})" for x in (0, 1, 2)]
+    before, *under_way, after = dict.fromkeys(seen)
+    assert before == "a word from PE (y=0, x=0)"
+    assert under_way == way
+    assert after.endswith("asks for the issue slot")
