@@ -99,11 +99,7 @@ def _run(
         for k, kind in enumerate(spec.kernels):
             chosen = kinds[number] == k
             result = _once(chosen & ~many, partial(_run_gathered, spec, kind, batch), result)
-            # Poison is looked for before anything is written, or XLA would copy the old SRAM.
-            check = partial(_poisoned, spec, kind, batch)
-            bad = lax.cond(chosen & many, check, lambda sram, bad: bad, result[0].sram, result[1])
-            run = partial(_run_dense, spec, kind, batch)
-            result = _once(chosen & many, run, (result[0], bad, batch.here))
+            result = _once(chosen & many, partial(_run_dense, spec, kind, batch), result)
         stores, bad, done = result
         faults |= jnp.where(bad, int(Fault.UNWRITTEN_READ), 0)
         return stores, faults, jnp.where(done, -1, instance)
@@ -119,38 +115,49 @@ def _once(condition: jax.Array, body: Callable, operand):
     """``lax.cond(condition, body, identity, operand)``, in place.
 
     A loop of at most one round: XLA updates the carry of a loop in place, but copies the whole
-    SRAM into a branch of a conditional.
+    SRAM into a branch of a conditional. ``body`` gets the condition, too (see `_before_writes`).
     """
     return lax.while_loop(
         lambda carry: carry[0],
-        lambda carry: (jnp.bool_(False), body(carry[1])),
+        lambda carry: (jnp.bool_(False), body(*carry)),
         (condition, operand),
     )[1]
 
 
-def _poisoned(
-    spec: StepSpec, kind: KernelKind, batch: Batch, sram: jax.Array, bad: jax.Array
-) -> jax.Array:
-    """[n] bool: an operand holds poison."""
-    for m, (shape, dtype) in enumerate(kind.inputs):
-        if dtype != REGISTER:
-            rows = _rows(spec, sram, batch.offsets[m], _words(shape, dtype))
-            bad |= batch.here & jnp.any(rows == POISON, axis=0)
-    return bad
+def _before_writes(condition: jax.Array, read: Callable, stores: Stores):
+    """``read(stores)``, done before anything is written.
+
+    XLA would fuse the reads with what uses them, behind the first write, and keep a copy of the
+    old SRAM for them. It fuses nothing across a conditional whose condition it does not know.
+    """
+    shapes = jax.eval_shape(read, stores)
+
+    def nothing(stores: Stores):
+        return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
+
+    return lax.cond(condition, read, nothing, stores)
 
 
-def _run_dense(spec: StepSpec, kind: KernelKind, batch: Batch, result):
+def _run_dense(spec: StepSpec, kind: KernelKind, batch: Batch, condition: jax.Array, result):
     """All lanes at once; only the lanes of the batch keep the results."""
-    (sram, registers), bad, _ = result
-    inputs = []
-    for m, (shape, dtype) in enumerate(kind.inputs):
-        at = batch.offsets[m]
-        if dtype == REGISTER:
-            inputs.append(registers[at])
-        else:
-            inputs.append(_decode(_rows(spec, sram, at, _words(shape, dtype)), shape, dtype))
-    outputs = _apply(kind, inputs)
-    for m, (value, (_, dtype)) in enumerate(zip(outputs, kind.outputs, strict=True), len(inputs)):
+
+    def read(stores: Stores):
+        inputs, bad = [], jnp.zeros(spec.lanes, bool)
+        for m, (shape, dtype) in enumerate(kind.inputs):
+            at = batch.offsets[m]
+            if dtype == REGISTER:
+                inputs.append(_register(stores, at))
+                continue
+            rows = _rows(spec, stores.sram, at, _words(shape, dtype))
+            bad |= batch.here & jnp.any(rows == POISON, axis=0)
+            inputs.append(_decode(rows, shape, dtype))
+        return _apply(kind, inputs), bad
+
+    sram, registers = result[0]
+    outputs, bad = _before_writes(condition, read, result[0])
+    for m, (value, (_, dtype)) in enumerate(
+        zip(outputs, kind.outputs, strict=True), len(kind.inputs)
+    ):
         at = batch.offsets[m]
         if dtype == REGISTER:
             registers = registers.at[at].set(jnp.where(batch.here, value, registers[at]))
@@ -161,28 +168,40 @@ def _run_dense(spec: StepSpec, kind: KernelKind, batch: Batch, result):
     return Stores(sram, registers), bad, batch.here
 
 
+def _register(stores: Stores, index: jax.Array) -> jax.Array:
+    assert stores.registers is not None
+    return stores.registers[index]
+
+
 def _rows(spec: StepSpec, sram: jax.Array, offset: jax.Array, words: int) -> jax.Array:
     """[words, n] of the SRAM."""
     flat = lax.dynamic_slice(sram, (offset * spec.lanes,), (words * spec.lanes,))
     return flat.reshape(words, spec.lanes)
 
 
-def _run_gathered(spec: StepSpec, kind: KernelKind, batch: Batch, result):
+def _run_gathered(spec: StepSpec, kind: KernelKind, batch: Batch, condition: jax.Array, result):
     """The first BATCH lanes of the batch."""
-    n, (sram, registers) = spec.lanes, result[0]
+    n = spec.lanes
     lanes = jnp.nonzero(batch.here, size=BATCH, fill_value=n)[0].astype(jnp.int32)
     lane = jnp.minimum(lanes, n - 1)
-    inputs, poisoned = [], jnp.zeros(BATCH, bool)
-    for m, (shape, dtype) in enumerate(kind.inputs):
-        if dtype == REGISTER:
-            inputs.append(registers[batch.offsets[m], lane])
-            continue
-        rows = (batch.offsets[m] + jnp.arange(_words(shape, dtype), dtype=jnp.int32)) * n
-        words = sram.at[rows[:, None] + lane[None]].get(mode="promise_in_bounds")
-        poisoned |= jnp.any(words == POISON, axis=0)
-        inputs.append(_decode(words, shape, dtype))
-    outputs = _apply(kind, inputs)
-    for m, (value, (_, dtype)) in enumerate(zip(outputs, kind.outputs, strict=True), len(inputs)):
+
+    def read(stores: Stores):
+        inputs, poisoned = [], jnp.zeros(BATCH, bool)
+        for m, (shape, dtype) in enumerate(kind.inputs):
+            if dtype == REGISTER:
+                inputs.append(_register(stores, batch.offsets[m])[lane])
+                continue
+            rows = (batch.offsets[m] + jnp.arange(_words(shape, dtype), dtype=jnp.int32)) * n
+            words = stores.sram.at[rows[:, None] + lane[None]].get(mode="promise_in_bounds")
+            poisoned |= jnp.any(words == POISON, axis=0)
+            inputs.append(_decode(words, shape, dtype))
+        return _apply(kind, inputs), poisoned
+
+    sram, registers = result[0]
+    outputs, poisoned = _before_writes(condition, read, result[0])
+    for m, (value, (_, dtype)) in enumerate(
+        zip(outputs, kind.outputs, strict=True), len(kind.inputs)
+    ):
         if dtype == REGISTER:
             registers = registers.at[batch.offsets[m], lanes].set(value, mode="drop")
             continue
