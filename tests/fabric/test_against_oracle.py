@@ -135,6 +135,13 @@ def test_the_longest_latencies_and_deepest_queues(latency):
 
 @pytest.mark.slow
 @each_family
+def test_fifty_in_every_cycle(families, family):
+    for run in runs(families, family, 1000, 1050):
+        compare_every_cycle(*run)
+
+
+@pytest.mark.slow
+@each_family
 def test_many_ends(families, family):
     for run in runs(families, family, 100, 500, keys=3):
         compare_end(*run)

@@ -2,6 +2,8 @@
 
 from random import Random
 
+import jax
+import numpy as np
 import pytest
 from machine import Machine
 from oracle import Oracle
@@ -56,6 +58,26 @@ def compare_end(oracle, machine):
 def test_every_cycle(family):
     for pair in runs(family, 0, EVERY_CYCLE):
         compare_every_cycle(*pair)
+
+
+@pytest.mark.slow
+@each_family
+def test_fifty_in_every_cycle(family):
+    for pair in runs(family, 1000, 1050):
+        compare_every_cycle(*pair)
+
+
+def test_chunks_of_any_length_end_alike():
+    """Stopped after so many steps, or at a cycle, and gone on with."""
+    rng = Random(7)
+    for case in cases(1, 0, 12):
+        whole, parts = (Machine(*case, roomy=True) for _ in range(2))
+        whole.run(MAX_CYCLES)
+        while not (parts.state.stuck or parts.state.now >= MAX_CYCLES):
+            until = int(parts.state.now) + rng.choice((1, 7, 400))
+            parts._advance(min(until, MAX_CYCLES), rng.choice((1, 2, 3, 17, 100)))
+        for one, other in zip(*map(jax.tree.leaves, (whole.state, parts.state)), strict=True):
+            np.testing.assert_array_equal(one, other)
 
 
 @each_family
