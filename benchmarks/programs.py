@@ -3,7 +3,7 @@
 import numpy as np
 
 from wafer_jax import RAMP, E, N, Program, ProgramBuilder, S, W, hardware
-from wafer_jax.collectives import reduce_chain
+from wafer_jax.collectives import gemv, reduce_chain
 from wafer_jax.hardware import OPPOSITE, HardwareSpec
 
 
@@ -39,3 +39,8 @@ def four_streams(height: int, width: int, words: int) -> Program:
 def chain_reduce(height: int, width: int, words: int) -> Program:
     """Every row reduces to its first PE."""
     return reduce_chain.program(machine(height, width), words=words)
+
+
+def matrix_vector(height: int, width: int, words: int) -> Program:
+    """MeshGEMV with a tile of ``words`` x ``words`` float32 on every PE, summed along the columns."""
+    return gemv.program(machine(height, width), rows=words * height, cols=words * width)

@@ -70,7 +70,7 @@ def test_fifty_in_every_cycle(family):
 def test_chunks_of_any_length_end_alike():
     """Stopped after so many steps, or at a cycle, and gone on with."""
     rng = Random(7)
-    for case in cases(1, 0, 12):
+    for case in cases(1, 0, 6):
         whole, parts = (Machine(*case, roomy=True) for _ in range(2))
         whole.run(MAX_CYCLES)
         while not (parts.state.stuck or parts.state.now >= MAX_CYCLES):
