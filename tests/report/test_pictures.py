@@ -134,6 +134,15 @@ def circle():
     return b.build()
 
 
+def test_a_mesh_of_one_row_has_whole_numbers_at_its_axes():
+    b = wj.ProgramBuilder(wj.hardware("toy", mesh=(1, 3)), "row")
+    b.path(0, (0, 0), (0, 2))
+    ax = wj.plot_routes(b.build(), 0)
+    ax.figure.canvas.draw()
+    assert [label.get_text() for label in ax.get_yticklabels()].count("0") == 1
+    assert all(tick == round(tick) for tick in (*ax.get_xticks(), *ax.get_yticks()))
+
+
 def test_a_deadlock_is_a_picture_and_a_sentence():
     result = wj.run(circle(), values="none")
     sentence = wj.deadlock_sentence(result)
