@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 JOBS   ?= 2
 
-.PHONY: help demo test test-slow lint bench pictures clean
+.PHONY: help demo test test-slow lint bench bench-wafer pictures clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
@@ -43,6 +43,9 @@ test-slow: $(VENV)/.dev  ## the heavy sweeps
 
 bench: $(VENV)/.demo  ## measure speed, compile time and memory
 	$(BIN)/python benchmarks/run.py
+
+bench-wafer: $(VENV)/.demo  ## the same of an allreduce over a whole wafer, about two minutes
+	$(BIN)/python benchmarks/wafer.py
 
 pictures: $(VENV)/.demo  ## draw the pictures of the README
 	$(BIN)/python docs/pictures.py

@@ -42,5 +42,5 @@ def chain_reduce(height: int, width: int, words: int) -> Program:
 
 
 def matrix_vector(height: int, width: int, words: int) -> Program:
-    """MeshGEMV with a tile of ``words`` x ``words`` float32 on every PE, summed along the columns."""
+    """MeshGEMV with ``words`` x ``words`` float32 on every PE, summed along the columns."""
     return gemv.program(machine(height, width), rows=words * height, cols=words * width)

@@ -14,7 +14,15 @@ from pathlib import Path
 
 import jax
 from rich.console import Console
-from rich.table import Table
+from tables import (
+    decode_table,
+    fabric_table,
+    memory_table,
+    packets_table,
+    replicas_table,
+    rows_table,
+    traffic_table,
+)
 
 import wafer_jax
 
@@ -25,6 +33,7 @@ FABRIC_CASES = [
     for kind in ("four streams", "chain reduce")
     for values in (False, True)
 ]
+FABRIC_CASES += [("MeshGEMV", 64, 64, 64, values) for values in (False, True)]
 
 
 def machine_facts() -> dict:
@@ -54,55 +63,58 @@ def case(script: str, *arguments: object) -> dict:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def fabric_table(rows: list[dict]) -> Table:
-    """One row per fabric case."""
-    table = Table(title="fabric level")
-    for name in ("program", "mesh", "values", "cycles", "M PE-cycles/s", "compile s",
-                 "control B/PE", "peak MiB"):  # fmt: skip
-        table.add_column(name, justify="left" if name == "program" else "right")
-    for r in rows:
-        table.add_row(
-            r["program"], "x".join(map(str, r["mesh"])), "on" if r["values"] else "off",
-            f"{r['cycles']:,}", f"{r['pe_cycles_per_s'] / 1e6:.1f}", f"{r['compile_s']:.1f}",
-            f"{r['control_bytes_per_pe']:.0f}", f"{r['peak_bytes'] / 2**20:,.0f}",
-        )  # fmt: skip
-    return table
+def fabric_rows(cases: list[tuple]) -> list[dict]:
+    """Large meshes run once, a run of them is long enough."""
+    return [
+        case("fabric.py", kind, height, width, words, *flags(values),
+             "--repeats", 1 if height > 512 else 3)
+        for kind, height, width, words, values in cases
+    ]  # fmt: skip
 
 
-def decode_table(r: dict) -> Table:
-    """Bulk decode beside the dense reference."""
-    table = Table(title=f"decode of {r['model']}, context {r['context']}, ms per token")
-    for name in ("dense", f"mesh {r['mesh'][0]}x{r['mesh'][1]}", "ratio", "compile s (mesh)"):
-        table.add_column(name, justify="right")
-    table.add_row(
-        f"{r['dense_ms']:.1f}", f"{r['mesh_ms']:.1f}", f"{r['mesh_ms'] / r['dense_ms']:.2f}",
-        f"{r['compile_s']:.1f}",
-    )  # fmt: skip
-    return table
+def flags(values: bool) -> list[str]:
+    """Of a case with or without values."""
+    return ["--values"] if values else []
+
+
+def measured(quick: bool) -> dict:
+    """All cases, by table."""
+    side = 8 if quick else 16
+    return {
+        "fabric": fabric_rows(FABRIC_CASES[:4] if quick else FABRIC_CASES),
+        "traffic": [
+            case("traffic.py", side, 256, *flags(values))
+            for side in ((32,) if quick else (32, 64))
+            for values in (False, True)
+        ],
+        "replicas": [case("replicas.py", side, *flags(values)) for values in (False, True)],
+        "rows": case("rows.py", *((256, 750) if quick else (992, 750))),
+        "packets": [
+            case("packets.py", "chain reduce", 1, 512, 4096),
+            case("packets.py", "MeshGEMV", 64, 64, 64),
+        ],
+        "decode": case("decode.py"),
+    }
 
 
 def main() -> None:
     """Run the cases, print the tables, write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", type=Path, default=Path("out/bench.json"))
-    parser.add_argument("--quick", action="store_true", help="the smallest mesh only")
+    parser.add_argument("--quick", action="store_true", help="the smallest meshes only")
     arguments = parser.parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 110)
-    cases = FABRIC_CASES[:4] if arguments.quick else FABRIC_CASES
-    rows = []
-    with console.status("") as status:
-        for kind, height, width, words, values in cases:
-            status.update(f"{kind} on {height}x{width}, values {'on' if values else 'off'}")
-            flags = ["--values"] if values else []
-            flags += ["--repeats", 1 if height > 512 else 3]
-            rows.append(case("fabric.py", kind, height, width, words, *flags))
-        status.update("decode")
-        decode = case("decode.py")
-    console.print(fabric_table(rows))
-    console.print(decode_table(decode))
-    report = {"machine": machine_facts(), "fabric": rows, "decode": decode}
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    with console.status("measuring"):
+        found = measured(arguments.quick)
+    console.print(fabric_table(found["fabric"]))
+    console.print(memory_table([row for row in found["fabric"] if row["values"]]))
+    console.print(traffic_table(found["traffic"]))
+    console.print(replicas_table(found["replicas"]))
+    console.print(rows_table(found["rows"]))
+    console.print(packets_table(found["packets"]))
+    console.print(decode_table(found["decode"]))
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+    arguments.out.write_text(json.dumps({"machine": machine_facts()} | found, indent=1) + "\n")
     console.print(f"written to {arguments.out}")
 
 
