@@ -17,7 +17,7 @@ from wafer_jax.hardware import DTYPE_BYTES
 from wafer_jax.jitter import START_THREAD, Jitter, pe_of_lane, stall
 from wafer_jax.lowering import lower
 from wafer_jax.program import Program
-from wafer_jax.step_spec import Code, StepSpec, to_lanes
+from wafer_jax.step_spec import Code, StepSpec
 
 FIRST_FAULT_SHIFT = 20
 POISON = 0x7FBD7FBD
@@ -316,7 +316,9 @@ def pack(program: Program, tiles: Mapping[str, np.ndarray]) -> np.ndarray:
       WaferError: A tile that no role has, or of another shape.
     """
     height, width = program.hw.mesh
-    sram = np.full((max(program.sram_words, 1), height, width), POISON, np.uint32)
+    # With the ghost column from the start: no second copy of what may be most of the memory.
+    padded = np.full((max(program.sram_words, 1), height, width + 1), POISON, np.uint32)
+    sram = padded[..., :width]
     for name, value in tiles.items():
         owners = [(r, m) for r, m in _owners(program) if name in r.tiles]
         if not owners:
@@ -332,7 +334,7 @@ def pack(program: Program, tiles: Mapping[str, np.ndarray]) -> np.ndarray:
                 raise WaferError(f"{program.name}: tile {name!r} is complex, not {tile.dtype}")
             block = sram[tile.offset : tile.offset + tile.words]
             np.copyto(block, _to_words(np.asarray(value), tile), where=mask)
-    return to_lanes(sram, fill=POISON)
+    return padded.reshape(len(padded), -1)
 
 
 def unpack(program: Program, sram: np.ndarray, name: str) -> np.ndarray:
