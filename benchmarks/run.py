@@ -59,6 +59,7 @@ def machine_facts() -> dict:
 def case(script: str, *arguments: object) -> dict:
     """Run one case and read the JSON of its last line."""
     command = [sys.executable, str(HERE / script), *map(str, arguments)]
+    print(" ".join(["benchmarks/" + script, *command[2:]]), file=sys.stderr)
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -88,7 +89,7 @@ def measured(quick: bool) -> dict:
             for values in (False, True)
         ],
         "replicas": [case("replicas.py", side, *flags(values)) for values in (False, True)],
-        "rows": case("rows.py", *((256, 750) if quick else (992, 750))),
+        "rows": case("rows.py", *((256, 750) if quick else (992, 750)), "--repeats", 1),
         "packets": [
             case("packets.py", "chain reduce", 1, 512, 4096),
             case("packets.py", "MeshGEMV", 64, 64, 64),
@@ -103,9 +104,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("out/bench.json"))
     parser.add_argument("--quick", action="store_true", help="the smallest meshes only")
     arguments = parser.parse_args()
-    console = Console(width=None if sys.stdout.isatty() else 130)
-    with console.status("measuring"):
-        found = measured(arguments.quick)
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    found = measured(arguments.quick)
     console.print(fabric_table(found["fabric"]))
     console.print(memory_table([row for row in found["fabric"] if row["values"]]))
     console.print(traffic_table(found["traffic"]))
