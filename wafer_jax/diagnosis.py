@@ -49,11 +49,14 @@ class Diagnosis:
     Attributes:
       bits: [Y, X] int64, fault bits, `undelivered` and `deadlock` included.
       records: The faults, in the order of their cycles.
-      waiting: The chain of waiting PEs in words, if there is a deadlock or a starved thread.
+      chain: PEs (y, x) that wait, each for the next and the last for the first, if there is a
+        deadlock or a starved thread; one alone waits for what will not come.
+      waiting: The same in words.
     """
 
     bits: np.ndarray
     records: tuple[FaultRecord, ...]
+    chain: tuple[PE, ...] = ()
     waiting: tuple[str, ...] = ()
 
 
@@ -62,11 +65,12 @@ def diagnose(program: Program, state: WaferState) -> Diagnosis:
     snap = snapshot(program, state)
     bits = np.array(snap["faults"])
     records = list(_recorded(program, state, snap))
+    chain: list[tuple[PE, str]] = []
     waiting: tuple[str, ...] = ()
     alive = ~snap["halted"].all(axis=0)
     if state.starved is not None and bool(state.starved):
         starved = bits & Fault.STARVED != 0
-        _, waiting = _waiting_chain(program, snap, alive, starved)
+        chain, waiting = _waiting_chain(program, snap, alive, starved)
     if bool(state.stuck):
         if alive.any():
             bits[alive] |= Fault.DEADLOCK
@@ -85,7 +89,8 @@ def diagnose(program: Program, state: WaferState) -> Diagnosis:
                 )
                 for c, y, x in np.argwhere(leftover)
             ]  # fmt: skip
-    return Diagnosis(bits, tuple(sorted(records, key=lambda r: r.cycle)), waiting)
+    records = tuple(sorted(records, key=lambda r: r.cycle))
+    return Diagnosis(bits, records, tuple(pe for pe, _ in chain), waiting)
 
 
 def _leftover(program: Program, snap: dict, c: int, y: int, x: int) -> str:

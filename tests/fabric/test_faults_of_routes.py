@@ -98,6 +98,13 @@ def test_starved(faults):
     assert "waits for a word that PE (y=0, x=2) never sends" in text
 
 
+def test_a_starved_run_can_be_drawn():
+    result = wj.run(half_alive(), values="none", watchdog_cycles=40)
+    assert result.diagnosis.chain == ((0, 1),)
+    assert wj.deadlock_sentence(result).startswith("Starved at cycle 41: PE (y=0, x=1) thread 0")
+    assert "Starved" in " ".join(wj.plot_deadlock(result).get_title().split())
+
+
 def test_a_watchdog_that_a_packet_would_wake():
     with pytest.raises(wj.WaferError, match="give at least 16"):
         wj.run(half_alive(), values="none", watchdog_cycles=9, packet_words=16)

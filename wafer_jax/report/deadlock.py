@@ -1,4 +1,4 @@
-"""A deadlock as a sentence and as a picture."""
+"""A deadlock, or a region that the watchdog found dead, as a sentence and as a picture."""
 
 import textwrap
 
@@ -18,11 +18,12 @@ def deadlock_sentence(result: Result) -> str:
     """Say who waits for whom.
 
     Raises:
-      WaferError: The run did not end in a deadlock.
+      WaferError: The run ended neither in a deadlock nor with a starved thread.
     """
     chain, waiting = _chain(result), int(_stuck(result).sum())
     others = f"; {waiting} PEs do not go on" if waiting > len(chain) else ""
-    start = f"Deadlock at cycle {result.snapshot['now']:,}"
+    what = "Starved" if result.starved else "Deadlock"
+    start = f"{what} at cycle {result.snapshot['now']:,}"
     if len(chain) == 1:
         return f"{start}: {result.diagnosis.waiting[0]}{others}."
     names = [f"({y}, {x})" for y, x in chain[:LISTED]]
@@ -38,7 +39,8 @@ def plot_deadlock(result: Result, ax=None):
       The matplotlib axes.
 
     Raises:
-      WaferError: The run did not end in a deadlock; matplotlib is not installed.
+      WaferError: The run ended neither in a deadlock nor with a starved thread; matplotlib is not
+        installed.
     """
     plt = pyplot()
     chain, stuck = _chain(result), _stuck(result)
@@ -73,15 +75,14 @@ def plot_deadlock(result: Result, ax=None):
 
 
 def _stuck(result: Result) -> np.ndarray:
-    return result.diagnosis.bits & Fault.DEADLOCK != 0
+    return result.diagnosis.bits & (Fault.DEADLOCK | Fault.STARVED) != 0
 
 
-def _chain(result: Result) -> list[tuple[int, int]]:
+def _chain(result: Result) -> tuple[tuple[int, int], ...]:
     """The PEs of the chain, each waiting for the next, the last for the first."""
-    chain = [(r.y, r.x) for r in result.faults if r.kind is Fault.DEADLOCK]
-    if not chain:
+    if not result.diagnosis.chain:
         raise WaferError(f"{result.program.name}: did not end in a deadlock, there is none to draw")
-    return chain
+    return result.diagnosis.chain
 
 
 def _wrapped(text: str, width: int = 64) -> str:
