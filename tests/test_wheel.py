@@ -43,5 +43,5 @@ def test_info_in_an_empty_folder(installed, tmp_path):
 def test_the_wheel_has_the_package_and_its_license_only(installed):
     names = {path.name for path in installed.iterdir()}
     (facts,) = (name for name in names if name.endswith(".dist-info"))
-    assert names == {"bin", "wafer_jax", facts}
+    assert names == {"bin", "wafer_jax", "wafer_jax_command.py", facts}
     assert (installed / facts / "licenses" / "LICENSE").is_file()

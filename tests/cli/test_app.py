@@ -90,6 +90,20 @@ def test_the_installed_command():
     assert done.stderr.startswith("error: 'nosuch' is ")
 
 
+def test_an_interrupt_of_the_imports_is_one_line():
+    code = """
+import sys, wafer_jax_command
+class Interrupt:
+    def find_spec(self, name, *_):
+        if name.startswith("wafer_jax"):
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+sys.exit(wafer_jax_command.main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+
+
 def test_light_commands_import_no_model():
     """The version, the help and the presets come at once: neither flax nor torch is loaded."""
     code = (

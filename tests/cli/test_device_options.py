@@ -54,10 +54,10 @@ def test_packets_and_watchdog_reach_the_run(file, wafer):
     [
         (("--device", "abacus"), "no such device"),
         (("--device", "cpu;1"), "expected a name"),
-        (("--device", "cpu:9"), "number 9"),
+        (("--device", "cpu:9"), "device cpu:9 asked for, there are 4 (cpu)"),
         (("--device", "cpu:0", "--devices", "2"), "is one device"),
         (("--devices", "0"), "expected a count"),
-        (("--devices", "9"), "there are 4"),
+        (("--devices", "9"), "9 devices asked for, there are 4 (cpu)"),
         (("--devices", "2x4"), "there are 4"),
         (("--devices", "4", "--device", "cpu", "--trace", "t.json"), "--trace: not with"),
         (("--packet-words", "3"), "values='none'"),

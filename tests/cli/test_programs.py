@@ -38,6 +38,26 @@ def test_run_says_how_it_ends(good, capsys):
     assert record["faults"] == []
 
 
+def test_a_stopped_run_says_so(good, capsys):
+    for options, stopped in (([], False), (["--max-cycles", "3"], True)):
+        assert main(["run", str(good), "--json", *options]) == 0
+        record = json.loads(capsys.readouterr().out)
+        assert (record["stopped"], record["starved"]) == (stopped, False)
+
+
+def test_a_starved_run_says_so(good, capsys):
+    assert main(["run", str(good), "--json", "--watchdog", "2"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert (record["stopped"], record["starved"]) == (False, True)
+
+
+def test_faults_in_packets_point_to_how_streams_are_cut(stuck, capsys):
+    for words, said in (("1", False), ("2", True)):
+        assert main(["run", str(stuck), "--values", "none", "--packet-words", words]) == 1
+        out = capsys.readouterr().out
+        assert ("In packets of 2 words: streams must be cut alike" in out) == said
+
+
 def test_jitter_takes_longer(good, capsys):
     cycles = []
     for options in ([], ["--jitter", "3"]):
@@ -67,6 +87,10 @@ def test_show_a_program_and_a_pe(good, capsys):
         (["show", "{good}", "--pe", "9,9"], "not on the 1x3 mesh"),
         (["show", "{good}", "--pe", "9"], "expected row,column"),
         (["run", "{good}", "--values", "some"], "choose 'full' or 'none'"),
+        (["run", "{good}", "--trace", "{good}"], "it is the input"),
+        (["run", "{good}", "--trace", "/dev/null"], "it is a device or a pipe"),
+        (["run", "{good}", "--checkpoint", ""], "--checkpoint is empty"),
+        (["run", "{good}", "--every", "5"], "--every: say where to save"),
     ],
 )
 def test_mistakes_exit_with_two(good, capsys, arguments, message):

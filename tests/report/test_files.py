@@ -1,3 +1,4 @@
+import os
 import stat
 
 import pytest
@@ -47,3 +48,17 @@ def test_outputs_that_cannot_be_written(tmp_path):
         check_output(tmp_path / "missing" / "a.png")
     with pytest.raises(WaferError, match="it is a folder"):
         check_output(tmp_path)
+
+
+def test_what_must_not_be_replaced(tmp_path):
+    pipe, program, link = tmp_path / "pipe", tmp_path / "g.npz", tmp_path / "link.npz"
+    os.mkfifo(pipe)
+    program.write_bytes(b"program")
+    link.symlink_to(program)
+    for special in (pipe, "/dev/null"):
+        with pytest.raises(WaferError, match="it is a device or a pipe"):
+            check_output(special)
+    for same in (program, link, tmp_path / "." / "absent" / ".." / "g.npz"):
+        with pytest.raises(WaferError, match=r"it is the input|no folder"):
+            check_output(same, program)
+    assert check_output(program) == program

@@ -1,6 +1,7 @@
 """Sweeps: the grid, the table that is gone on with, and what a configuration may say."""
 
 import json
+import os
 from dataclasses import replace
 
 import pandas as pd
@@ -214,6 +215,33 @@ def test_a_file_that_is_no_table_is_left_alone(config, tmp_path, line):
     assert table.read_text() == line + "\n" + line
 
 
+@pytest.mark.parametrize("text", ["one line of notes", '{"key": "x"}', "{"])
+def test_a_foreign_line_without_end_is_left_alone(config, tmp_path, text):
+    table = tmp_path / "note.txt"
+    table.write_text(text)
+    with pytest.raises(wj.WaferError, match=r"note\.txt: line 1 is no row of a sweep"):
+        wj.sweep(config(), table)
+    assert table.read_text() == text
+
+
+def test_notes_behind_the_rows_are_left_alone(config, tmp_path):
+    table = tmp_path / "table.jsonl"
+    wj.sweep(config(), table)
+    text = table.read_text()
+    table.write_text(text + "my notes")
+    with pytest.raises(wj.WaferError, match="line 41 is no row"):
+        wj.sweep(config(), table)
+    table.write_text(text + '{"ke')
+    wj.sweep(config(), table)
+    assert table.read_text() == text
+
+
+def test_a_pipe_is_no_table(config, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(wj.WaferError, match="a device or a pipe"):
+        wj.sweep(config(), tmp_path / "pipe")
+
+
 def test_the_shipped_experiment_is_valid():
     grid = load_sweep("ktree")
     assert grid.level == "fabric"
@@ -248,11 +276,14 @@ class TestCommand:
         ("arguments", "message"),
         [
             (["absent"], "cannot read"),
+            (["{config}", "--out", "{config}"], "it is the input"),
+            (["{folder}"], "is a folder"),
             (["{config}", "--out", "absent/t.jsonl"], "cannot write absent/t.jsonl"),
         ],
     )
-    def test_mistakes(self, config, capsys, arguments, message):
-        assert main(["sweep", *(a.format(config=config()) for a in arguments)]) == 2
+    def test_mistakes(self, config, tmp_path, capsys, arguments, message):
+        names = {"config": config(), "folder": tmp_path}
+        assert main(["sweep", *(a.format(**names) for a in arguments)]) == 2
         err = capsys.readouterr().err
         assert message in err
         assert err.count("\n") == 1

@@ -56,7 +56,7 @@ def demo(
     out = Output(json)
     hw = machine(preset, mesh)
     if plot is not None:
-        check_plot(plot)
+        check_plot(plot, preset)
     checkpoint = load(out, "smollm2")
     tokens = encode(checkpoint, prompt, None, chat=True)
     with out.progress("cutting the weights into tiles"):

@@ -38,10 +38,9 @@ def chosen_devices(device: str | None, count: str | None) -> "Devices | None":
     there = _devices(platform, wanted)
     first = number or 0
     if first + wanted > len(there):
-        raise WaferError(
-            f"{wanted} of the devices from number {first} on asked for, there are {len(there)} "
-            f"({there[0].platform})"
-        )
+        asked = f"{wanted} devices" if number is None else f"device {platform}:{number}"
+        are = "is" if len(there) == 1 else "are"
+        raise WaferError(f"{asked} asked for, there {are} {len(there)} ({there[0].platform})")
     if wanted == 1:
         return [there[first]]
     import numpy as np

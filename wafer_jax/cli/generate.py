@@ -43,7 +43,7 @@ def generate(
     out = Output(json)
     hw = machine(preset, mesh)
     if plot is not None:
-        check_plot(plot)
+        check_plot(plot, source, preset)
     checkpoint = load(out, source)
     tokens = encode(checkpoint, prompt, ids, chat=chat)
     with out.progress("cutting the weights into tiles"):

@@ -63,12 +63,13 @@ def run(
     ] = None,
     max_cycles: Annotated[int, typer.Option("--max-cycles", min=1)] = MAX_CYCLES,
     checkpoint: Annotated[
-        Path | None, typer.Option("--checkpoint", metavar="DIR",
+        str | None, typer.Option("--checkpoint", metavar="DIR",
                                   help="Save the state here as the run goes, and on Ctrl-C.")
     ] = None,
     every: Annotated[
-        float, typer.Option("--every", metavar="SECONDS", help="Time between checkpoints.")
-    ] = EVERY_S,
+        float | None, typer.Option("--every", metavar="SECONDS",
+                                   help=f"Time between checkpoints; {EVERY_S:g} by default.")
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the newest checkpoint in DIR.")
     ] = False,
@@ -93,9 +94,8 @@ def run(
     from wafer_jax.report.programs import faults, summary
     from wafer_jax.report.provenance import provenance
 
-    if resume and checkpoint is None:
-        raise WaferError("--resume: say where from, with --checkpoint DIR")
-    check_trace(trace, trace_region, trace_window, checkpoint)
+    folder = _checkpoint_folder(checkpoint, every, resume)
+    check_trace(trace, trace_region, trace_window, folder, file)
     if trace is not None and (watchdog or packet_words > 1 or device or devices):
         raise WaferError("--trace: not with --watchdog, --packet-words, --device or --devices")
     if resume and (watchdog or packet_words > 1):
@@ -111,10 +111,10 @@ def run(
             options["devices"] = chosen_devices(device, devices)
             if not resume:
                 options |= {"watchdog_cycles": watchdog, "packet_words": packet_words}
-            result = _execute(out, program, tiles, options, checkpoint, every, resume)
+            result = _execute(out, program, tiles, options, folder, every or EVERY_S, resume)
     except KeyboardInterrupt as stop:
-        if checkpoint is not None and str(stop):
-            again = ["run", str(file), "--checkpoint", str(checkpoint), "--resume"]
+        if folder is not None and str(stop):
+            again = ["run", str(file), "--checkpoint", str(folder), "--resume"]
             print(f"{stop}\nresume it with: wafer-jax {shlex.join(again)}", file=sys.stderr)
         raise
     frame = faults(result)
@@ -125,13 +125,36 @@ def run(
         out.section("Faults")
         out.show(table(frame))
         out.text("\n".join(result.diagnosis.waiting))
+        if result.state.packet_words is not None:
+            out.text(f"In packets of {int(result.state.packet_words)} words: streams must be cut "
+                     "alike at both ends (docs/semantics.md, section 7)")  # fmt: skip
     out.finish(
         "run",
         provenance(program.hw, seed=seed, level="fabric"),
-        {"program": program.name, "cycles": result.cycles, "faults": frame},
+        {
+            "program": program.name,
+            "cycles": result.cycles,
+            "stopped": result.stopped,
+            "starved": result.starved,
+            "faults": frame,
+        },
     )
     if result.faults:
         raise typer.Exit(1)
+
+
+def _checkpoint_folder(text: str | None, every: float | None, resume: bool) -> Path | None:
+    if text is None:
+        if resume:
+            raise WaferError("--resume: say where from, with --checkpoint DIR")
+        if every is not None:
+            raise WaferError("--every: say where to save, with --checkpoint DIR")
+        return None
+    if not text:
+        raise WaferError("--checkpoint is empty: give a folder")
+    if every is not None and not every > 0:
+        raise WaferError(f"--every {every:g}: give a number of seconds above 0")
+    return Path(text)
 
 
 def _execute(

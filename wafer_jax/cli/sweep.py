@@ -25,6 +25,7 @@ def sweep(
 
     Ctrl-C leaves a whole table: the same command goes on. A point that fails is a row, too.
     """
+    from wafer_jax.report.files import check_output
     from wafer_jax.report.frames import table
     from wafer_jax.report.provenance import provenance
     from wafer_jax.runtime.sweep import sweep as evaluate
@@ -33,6 +34,7 @@ def sweep(
     output = Output(json)
     grid = load_sweep(config)
     file = out or Path(f"{Path(config).stem}.jsonl")
+    check_output(file, config)
     with output.progress(f"{grid.num_points} points") as report:
         say = lambda number, of, point: report(f"{number + 1} of {of}: {point}")
         try:

@@ -28,13 +28,17 @@ TraceWindow = Annotated[
 
 
 def check_trace(
-    trace: Path | None, region: str | None, window: str | None, checkpoint: Path | None
+    trace: Path | None,
+    region: str | None,
+    window: str | None,
+    checkpoint: Path | None,
+    program: Path,
 ) -> None:
     """Refuse what cannot be traced, before anything is read or run.
 
     Raises:
-      WaferError: A region or window without a trace, or malformed; a file that cannot be written;
-        a trace of a run with checkpoints.
+      WaferError: A region or window without a trace, or malformed; a file that cannot be written
+        or is the program; a trace of a run with checkpoints.
     """
     if trace is None:
         for name, value in (("--trace-region", region), ("--trace-window", window)):
@@ -45,7 +49,7 @@ def check_trace(
 
     if checkpoint is not None:
         raise WaferError("--trace: a run with --checkpoint is not recorded: leave one of them out")
-    check_output(trace)
+    check_output(trace, program)
     parse_region(region)
     parse_window(window)
 

@@ -9,15 +9,24 @@ from pathlib import Path
 from wafer_jax.errors import WaferError
 
 
-def check_output(path: str | Path) -> Path:
+def check_output(path: str | Path, *inputs: str | Path) -> Path:
     """Refuse an output file that could not be written, before any time is spent on it.
 
+    Args:
+      path: The output.
+      inputs: Files that it must not replace.
+
     Raises:
-      WaferError: The folder is missing or not writable, or the path is a folder.
+      WaferError: The folder is missing or not writable; the path is a folder, a device or a pipe,
+        or one of the inputs.
     """
     path = Path(path)
     if path.is_dir():
         raise WaferError(f"cannot write {path}: it is a folder; give a file name")
+    if path.exists() and not path.is_file():
+        raise WaferError(f"cannot write {path}: it is a device or a pipe; give a file name")
+    if any(path.resolve() == Path(read).resolve() for read in inputs):
+        raise WaferError(f"cannot write {path}: it is the input; give another file name")
     if not path.parent.is_dir():
         raise WaferError(f"cannot write {path}: no folder {path.parent}; create it first")
     if not os.access(path.parent, os.W_OK):

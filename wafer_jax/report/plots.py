@@ -12,13 +12,17 @@ SHARES = {"compute_cycles": "#3b6fb6", "communication_cycles": "#e08a2e", "idle_
 """Columns of a breakdown whose sum is its cycles, with the colour of each."""
 
 
-def check_plot(path: str | Path) -> Path:
+def check_plot(path: str | Path, *inputs: str | Path) -> Path:
     """Refuse a plot that could not be written, before the run that fills it.
+
+    Args:
+      path: The plot.
+      inputs: Files that it must not replace.
 
     Raises:
       WaferError: matplotlib is missing, it cannot write such a file, or as for ``check_output``.
     """
-    path = check_output(path)
+    path = check_output(path, *inputs)
     formats = _figure((1, 1)).canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in formats:
         raise WaferError(f"cannot draw {path}: give a file that ends in .png, .svg or .pdf")

@@ -8,6 +8,7 @@ again. So a sweep that was stopped, or whose grid has grown, is started again as
 import hashlib
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 MAX_TABLE_BYTES = 1 << 30
+_KEY, _START = b'{"key": "', re.compile(rb'\{"key": "[0-9a-f]{16}", "algorithm": "')
+"""How a row begins; few bytes of it are believed only behind rows that are whole."""
 
 
 def sweep(
@@ -113,6 +116,8 @@ def _plain(point: Point) -> Row:
 
 def _open(table: Path) -> dict[str, Row]:
     """The rows of a table by key; a last line that a killed sweep left unfinished is cut off."""
+    if table.exists() and not table.is_file():
+        raise WaferError(f"cannot write {table}: it is a folder, a device or a pipe")
     try:
         with open(table, "a+b") as file:
             if (size := file.tell()) > MAX_TABLE_BYTES:
@@ -121,6 +126,9 @@ def _open(table: Path) -> dict[str, Row]:
             text = file.read()
             whole = text.rfind(b"\n") + 1
             rows = [_row(table, i, line) for i, line in enumerate(text[:whole].splitlines(), 1)]
+            torn = text[whole:]
+            if torn and not (_START.match(torn) or (rows and _KEY.startswith(torn[: len(_KEY)]))):
+                raise _no_row(table, len(rows) + 1)
             file.truncate(whole)
     except OSError as error:
         raise WaferError(f"cannot write {table}: {error.strerror}") from None
@@ -135,7 +143,11 @@ def _row(table: Path, number: int, line: bytes) -> Row:
             return row
     except (ValueError, KeyError, TypeError, RecursionError):
         pass
-    raise WaferError(f"{table}: line {number} is no row of a sweep: give another file")
+    raise _no_row(table, number)
+
+
+def _no_row(table: Path, number: int) -> WaferError:
+    return WaferError(f"{table}: line {number} is no row of a sweep: give another file")
 
 
 def _append(table: Path, row: Row) -> None:

@@ -139,7 +139,10 @@ def load_sweep(path: str | Path) -> SweepConfig:
     """
     path = Path(path)
     if not path.suffix and not path.is_file():
-        path = configs_dir() / "experiments" / f"{path.name}.yaml"
+        shipped = configs_dir() / "experiments" / f"{path.name}.yaml"
+        if path.is_dir() and not shipped.is_file():
+            raise WaferError(f"{path} is a folder: give a YAML file or a shipped experiment")
+        path = shipped
     try:
         with open(path, "rb") as file:
             text = file.read(MAX_BYTES + 1)
