@@ -1,4 +1,4 @@
-"""How a wafer is cut into equal blocks of PEs, one per device, and laid out over them.
+"""How a wafer lies in lanes, and how it is cut into equal blocks of PEs, one per device.
 
 Axes: R x C devices, n lanes of the whole wafer, m lanes of one block. Where the mesh is not
 divisible the last blocks are padded with PEs like the ghost column: no routes, every thread halted.
@@ -16,6 +16,14 @@ SHARED_FIELDS = frozenset(
 """Fields of `WaferState` and `Code` that every device holds; the others have lanes last."""
 FLAT_FIELDS = frozenset(("sram", "route_table", "switches", "route_classes"))
 """Fields of one axis that runs over something else and then, fastest, over lanes."""
+
+
+def row_lanes(columns: int, ghosts: int = 1) -> int:
+    """Lanes of a row of PEs with at least so many ghosts, an even number.
+
+    XLA takes twice as long for planes of an odd number of lanes (measured on CPUs).
+    """
+    return columns + ghosts + (columns + ghosts) % 2
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Blocks:
     @property
     def row(self) -> int:
         """Lanes of a block's row; a cut in x needs a ghost for the neighbour on either side."""
-        return self.mesh[1] + (2 if self.devices[1] > 1 else 1)
+        return row_lanes(self.mesh[1], ghosts=2 if self.devices[1] > 1 else 1)
 
     @property
     def lanes(self) -> int:
@@ -51,7 +59,7 @@ def to_blocks(blocks: Blocks, plane: np.ndarray) -> np.ndarray:
     (height, width), (rows, columns) = blocks.wafer, blocks.mesh
     down, across = blocks.devices
     lead = plane.shape[:-1]
-    grid = plane.reshape(*lead, height, width + 1)
+    grid = plane.reshape(*lead, height, row_lanes(width))
     ghost = grid[..., :1, -1:]
     padded = np.empty((*lead, down * rows, across * columns), plane.dtype)
     padded[...] = ghost
@@ -70,10 +78,10 @@ def from_blocks(blocks: Blocks, parts: np.ndarray) -> np.ndarray:
     lead = parts.shape[1:-1]
     grid = parts.reshape(down, across, *lead, rows, blocks.row)
     inner = np.moveaxis(grid[..., :columns], (0, 1), (-4, -2))
-    out = np.empty((*lead, height, width + 1), parts.dtype)
+    out = np.empty((*lead, height, row_lanes(width)), parts.dtype)
     out[...] = grid[0, 0][..., :1, -1:]
     out[..., :width] = inner.reshape(*lead, down * rows, across * columns)[..., :height, :width]
-    return out.reshape(*lead, height * (width + 1))
+    return out.reshape(*lead, height * row_lanes(width))
 
 
 def field_name(path) -> str:

@@ -16,7 +16,15 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from wafer_jax.blocks import FLAT_FIELDS, SHARED_FIELDS, Blocks, field_name, from_blocks, to_blocks
+from wafer_jax.blocks import (
+    FLAT_FIELDS,
+    SHARED_FIELDS,
+    Blocks,
+    field_name,
+    from_blocks,
+    row_lanes,
+    to_blocks,
+)
 from wafer_jax.errors import WaferError
 from wafer_jax.mesh_state import WaferState
 from wafer_jax.step import advance
@@ -234,7 +242,7 @@ def _shard(spec: StepSpec, mesh: Mesh, tree: Tree) -> Tree:
         if name in SHARED_FIELDS:
             return everywhere(mesh, leaf)
         if name in FLAT_FIELDS:
-            lanes = blocks.wafer[0] * (blocks.wafer[1] + 1)
+            lanes = blocks.wafer[0] * row_lanes(blocks.wafer[1])
             host = to_blocks(blocks, host.reshape(-1, lanes)).reshape(-1)
         else:
             parts = np.moveaxis(to_blocks(blocks, host), 0, -2)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from wafer_jax.blocks import row_lanes
 from wafer_jax.events import Event, Forward, Halt, Signal, Wait, receive_color, send_color
 from wafer_jax.faults import REMEDY, Fault
 from wafer_jax.hardware import DIRECTION_NAMES, OPPOSITE, RAMP, STEP_YX
@@ -110,7 +111,7 @@ def _leftover(program: Program, snap: dict, c: int, y: int, x: int) -> str:
 def _recorded(program: Program, state: WaferState, snap: dict) -> Iterator[FaultRecord]:
     """Faults that the executor found. Only the first of a PE has its place in the state."""
     width = program.hw.mesh[1]
-    where = np.asarray(state.fault_where).reshape(-1, width + 1)
+    where = np.asarray(state.fault_where).reshape(-1, row_lanes(width))
     dead_ends = unrouted_heads(snap["rx"], snap["tx"]) & (snap["router_ready"] > 0)
     for y, x in np.argwhere(snap["faults"]).tolist():
         first = Fault(int(where[y, x]) >> FIRST_FAULT_SHIFT)

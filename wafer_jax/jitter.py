@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wafer_jax.blocks import row_lanes
 from wafer_jax.errors import WaferError
 from wafer_jax.program import NO_ROUTE, Program, Role, Segment
 
@@ -62,10 +63,11 @@ def stall(
 
 
 def pe_of_lane(mesh: tuple[int, int]) -> jax.Array:
-    """[n] uint32: y * X + x of every lane."""
+    """[n] uint32: y * X + x of every lane; ghosts have any."""
     height, width = mesh
-    lane = jnp.arange(height * (width + 1), dtype=jnp.uint32)
-    return lane - lane // (width + 1)
+    row = row_lanes(width)
+    lane = jnp.arange(height * row, dtype=jnp.uint32)
+    return lane // row * width + lane % row
 
 
 def replicate(program: Program, count: int) -> Program:

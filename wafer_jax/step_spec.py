@@ -1,8 +1,8 @@
 """What a lowered program consists of: a static `StepSpec` and arrays, `Code`.
 
 Axes: C colours, D delivered colours, T threads, R roles, E events per thread, G segments, P switch
-positions, n lanes: the PEs in row-major order with one inert ghost column, n = Y * (X + 1), so that
-a neighbour is a constant offset.
+positions, n lanes: the PEs in row-major order, each row followed by inert ghosts (`row_lanes`), so
+that a neighbour is a constant offset.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from wafer_jax.blocks import Blocks
+from wafer_jax.blocks import Blocks, row_lanes
 
 COMMAND_SHIFT, SEGMENT_MASK = 5, 31
 """Of a word's mark: where its command lies, and the bits of its segment."""
@@ -144,8 +144,8 @@ class StepSpec:
 
     @property
     def row(self) -> int:
-        """Lanes of one mesh row, the ghost included."""
-        return self.mesh[1] + 1 if self.blocks is None else self.blocks.row
+        """Lanes of one mesh row, ghosts included."""
+        return row_lanes(self.mesh[1]) if self.blocks is None else self.blocks.row
 
     @property
     def lanes(self) -> int:
@@ -204,8 +204,8 @@ class Code:
 
 
 def to_lanes(grid: np.ndarray, fill=0) -> np.ndarray:
-    """[..., Y, X] to [..., n]: append the ghost column and flatten."""
-    pad = [(0, 0)] * (grid.ndim - 1) + [(0, 1)]
+    """[..., Y, X] to [..., n]: append the ghosts and flatten."""
+    pad = [(0, 0)] * (grid.ndim - 1) + [(0, row_lanes(grid.shape[-1]) - grid.shape[-1])]
     padded = np.pad(grid, pad, constant_values=fill)
     return padded.reshape(*grid.shape[:-2], padded.shape[-2] * padded.shape[-1])
 
@@ -213,4 +213,4 @@ def to_lanes(grid: np.ndarray, fill=0) -> np.ndarray:
 def from_lanes(lanes: np.ndarray, mesh: tuple[int, int]) -> np.ndarray:
     """[..., n] to [..., Y, X]."""
     height, width = mesh
-    return np.asarray(lanes).reshape(*lanes.shape[:-1], height, width + 1)[..., :width]
+    return np.asarray(lanes).reshape(*lanes.shape[:-1], height, row_lanes(width))[..., :width]

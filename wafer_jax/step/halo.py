@@ -68,7 +68,10 @@ def with_guards(spec: StepSpec, plane: jax.Array, edges: Edges) -> jax.Array:
     blank = jnp.zeros(rows, plane.dtype)
     east, west = edges.get(E, blank), edges.get(W, blank)
     # The lane before a row's first is the last ghost of the row above, so west lies a row higher.
-    ghosts = jnp.stack([jnp.pad(east, (1, 1)), jnp.pad(west, (0, 2))], axis=1)
+    between = jnp.zeros((rows + 2, spec.row - columns - 2), plane.dtype)
+    ghosts = jnp.concatenate(
+        [jnp.pad(east, (1, 1))[:, None], between, jnp.pad(west, (0, 2))[:, None]], axis=1
+    )
     grid = guarded.reshape(rows + 2, spec.row)
     return lax.dynamic_update_slice(grid, ghosts, (0, columns)).reshape(-1)
 
