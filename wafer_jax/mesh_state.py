@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wafer_jax.blocks import row_lanes
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Tile
 from wafer_jax.hardware import DTYPE_BYTES
@@ -238,15 +239,20 @@ def initial_state(
 
 def lowered(program: Program, state: WaferState) -> tuple[StepSpec, Code]:
     """What a state of the program runs on."""
-    memory = state.memory
     return lower(
         program,
-        values=memory is not None,
+        values=state.memory is not None,
         jitter=state.jitter is not None,
         watchdog=state.watchdog is not None,
         packets=state.packet_words is not None,
-        carry_all=memory is not None and len(memory.router_words) == len(program.colors),
+        carry_all=carries_all(program, state),
     )
+
+
+def carries_all(program: Program, state: WaferState) -> bool:
+    """Whether payloads of all colours travel with their words."""
+    memory = state.memory
+    return memory is not None and len(memory.router_words) == len(program.colors)
 
 
 def _first_ready(
@@ -316,8 +322,9 @@ def pack(program: Program, tiles: Mapping[str, np.ndarray]) -> np.ndarray:
       WaferError: A tile that no role has, or of another shape.
     """
     height, width = program.hw.mesh
-    # With the ghost column from the start: no second copy of what may be most of the memory.
-    padded = np.full((max(program.sram_words, 1), height, width + 1), POISON, np.uint32)
+    # With the ghosts from the start: no second copy of what may be most of the memory.
+    shape = (max(program.sram_words, 1), height, row_lanes(width))
+    padded = np.full(shape, POISON, np.uint32)
     sram = padded[..., :width]
     for name, value in tiles.items():
         owners = [(r, m) for r, m in _owners(program) if name in r.tiles]

@@ -59,6 +59,24 @@ def test_a_stopped_run_ends_the_same(whole, part, tmp_path):
     assert_same(run_from(fresh, loaded).state, end)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"watchdog_cycles": 1000},
+        {"values": "none", "packet_words": 2},
+        {"devices": 2},
+        {"devices": 2, "watchdog_cycles": 500, "jitter": wj.Jitter(3, 5, 2)},
+    ],
+)
+def test_every_way_to_run_is_resumed(options, tmp_path):
+    program = chain(words=8, mesh=(2, 6))
+    tiles = None if "packet_words" in options else np.ones((8, 2, 6), np.float32)
+    end = wj.run(program, tiles, **options).state
+    wj.runtime.run(program, tiles, tmp_path, max_cycles=20, **options)
+    where = {"devices": options["devices"]} if "devices" in options else {}
+    assert_same(wj.runtime.resume(program, tmp_path, **where).state, end)
+
+
 def test_without_values(tmp_path):
     program = chain()
     end = wj.run(program, values="none").state

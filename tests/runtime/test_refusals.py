@@ -76,7 +76,7 @@ def test_another_program(copy, program, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"version": 2}, "saved with format version 2, not 1"),
+        ({"version": 3}, "saved with format version 3, not 2"),
         ({"format": "odd"}, "saved with format 'odd'"),
         ({"wafer_jax": "0.0.1"}, "saved with wafer_jax version '0.0.1'"),
         ({"wafer_jax": "\n" * 9000}, "saved with wafer_jax version"),
@@ -85,6 +85,11 @@ def test_another_program(copy, program, message):
         ({"jitter": [1, 2]}, "damaged: jitter [1, 2]"),
         ({"jitter": [1, 2, 1 << 40]}, "damaged: jitter event_cycles"),
         ({"jitter": [1, 2, 3]}, "damaged: array"),
+        ({"packet_words": 2}, "damaged: packet_words 2"),
+        ({"watchdog_cycles": -1}, "damaged: watchdog_cycles -1"),
+        ({"watchdog_cycles": 9}, "damaged: array"),
+        ({"carry_all": 1}, "damaged: carry_all 1"),
+        ({"carry_all": True}, "damaged: array"),
         ({"leaves": None}, "damaged: array ['now'"),
         ({"leaves": [["now", [1 << 60], "int32"]]}, "damaged: array ['now', [1152921504606846976]"),
         ({"cycle": 6}, "damaged: the state is at cycle"),

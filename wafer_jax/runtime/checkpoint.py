@@ -103,9 +103,9 @@ def load(folder: str | Path, program: Program) -> WaferState:
         _refuse_strange_files(path)
         sidecar = sc.read(path / "sidecar" / "data.json")
         sc.refuse_other(path, sidecar, program)
-        values, jitter = sc.settings(path, sidecar)
-        refuse_oversize(program, values)
-        like = initial_state(program, values=values == "full", jitter=jitter)
+        settings = sc.settings(path, sidecar)
+        refuse_oversize(program, "full" if settings["values"] else "none")
+        like = initial_state(program, **settings)
         sc.refuse_other_leaves(path, sidecar, like)
         state = _read_state(path, like)
     except OSError as error:

@@ -7,19 +7,20 @@ import zipfile
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import jax
 import numpy as np
 
 from wafer_jax._version import __version__
 from wafer_jax.errors import WaferError
+from wafer_jax.execute import MAX_CYCLES, MAX_PACKET_WORDS
 from wafer_jax.jitter import Jitter
-from wafer_jax.mesh_state import WaferState
+from wafer_jax.mesh_state import WaferState, carries_all
 from wafer_jax.program import Program
 from wafer_jax.program_file import save_program
 
-FORMAT, VERSION = "wafer_jax checkpoint", 1
+FORMAT, VERSION = "wafer_jax checkpoint", 2
 MAX_BYTES = 1 << 20
 """Of any file in a checkpoint that is no array."""
 
@@ -40,6 +41,9 @@ def describe(program: Program, state: WaferState) -> dict[str, Any]:
         "name": program.name,
         "values": "none" if state.memory is None else "full",
         "jitter": None if state.jitter is None else np.asarray(state.jitter).tolist(),
+        "watchdog_cycles": 0 if state.watchdog is None else int(state.watchdog),
+        "packet_words": 1 if state.packet_words is None else int(state.packet_words),
+        "carry_all": carries_all(program, state),
         "cycle": int(state.now),
         "leaves": _leaves(state),
     }
@@ -136,22 +140,37 @@ def refuse_other_leaves(where: Path, sidecar: dict[str, Any], state: WaferState)
     raise WaferError(f"{where}: damaged: array {_short(other)} does not fit the program's state")
 
 
-def settings(where: Path, sidecar: dict[str, Any]) -> tuple[Literal["full", "none"], Jitter | None]:
-    """How the run was started: ``values`` and ``jitter``.
+def settings(where: Path, sidecar: dict[str, Any]) -> dict[str, Any]:
+    """How the run was started: what `initial_state` takes.
 
     Raises:
-      WaferError: Neither can be.
+      WaferError: It cannot have been started so.
     """
-    values, jitter = sidecar.get("values"), sidecar.get("jitter")
+    values, carry_all = sidecar.get("values"), sidecar.get("carry_all")
     if values not in ("full", "none"):
         raise WaferError(f"{where}: damaged: values {_short(values)}")
+    if not isinstance(carry_all, bool) or (carry_all and values == "none"):
+        raise WaferError(f"{where}: damaged: carry_all {_short(carry_all)}")
+    numbers = {}
+    for name, low, high in (
+        ("watchdog_cycles", 0, MAX_CYCLES),
+        ("packet_words", 1, 1 if values == "full" else MAX_PACKET_WORDS),
+    ):
+        numbers[name] = sidecar.get(name)
+        if type(numbers[name]) is not int or not low <= numbers[name] <= high:
+            raise WaferError(f"{where}: damaged: {name} {_short(numbers[name])}")
+    jitter = _jitter(where, sidecar.get("jitter"))
+    return {"values": values == "full", "jitter": jitter, "carry_all": carry_all, **numbers}
+
+
+def _jitter(where: Path, jitter: Any) -> Jitter | None:
     if jitter is None:
-        return values, None
+        return None
     whole = isinstance(jitter, list) and all(type(n) is int for n in jitter)
     if not whole or len(jitter) != 3:
         raise WaferError(f"{where}: damaged: jitter {_short(jitter)}")
     try:
-        return values, Jitter(*jitter)
+        return Jitter(*jitter)
     except WaferError as error:
         raise WaferError(f"{where}: damaged: {error}") from None
 
