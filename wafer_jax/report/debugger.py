@@ -30,6 +30,7 @@ from wafer_jax.report.watches import (
     watch_table,
     watched_words,
 )
+from wafer_jax.report.whole import whole
 from wafer_jax.result import Result
 from wafer_jax.snapshot import snapshot
 from wafer_jax.step import NEVER
@@ -81,18 +82,25 @@ class Debugger:
         return int(self.state.now)
 
     def step(self, n: int = 1) -> "Debugger":
-        """Execute ``n`` cycles; those in which nothing can happen are skipped and not counted."""
-        if n < 1:
+        """Execute ``n`` cycles; those in which nothing can happen are skipped and not counted.
+
+        Raises:
+          WaferError: No whole number, or less than one.
+        """
+        if (steps := whole(n, "step: n")) < 1:
             raise WaferError(f"step({n}): at least one cycle")
-        return self._advance(MAX_CYCLES, n)
+        return self._advance(MAX_CYCLES, min(steps, NEVER))
 
     def run_to(self, cycle: int) -> "Debugger":
         """Run until ``now`` is at least ``cycle``.
 
         Raises:
-          WaferError: A cycle in the past.
+          WaferError: A cycle in the past, too large, or no whole number.
         """
-        if not self.now <= cycle <= MAX_CYCLES:
+        cycle = whole(cycle, "run_to: cycle")
+        if cycle > MAX_CYCLES:
+            raise WaferError(f"run_to({cycle}): too large: at most {MAX_CYCLES:,}")
+        if cycle < self.now:
             raise WaferError(f"run_to({cycle}): this is cycle {self.now}; make a new Debugger")
         return self._advance(cycle, NEVER)
 
@@ -150,7 +158,8 @@ class Debugger:
         Raises:
           WaferError: The PE's role has no such event.
         """
-        role = self.program.role_at(y, x)
+        lane, role = self._lane(y, x), self.program.role_at(y, x)
+        thread, event = whole(thread, "thread"), whole(event, "event")
         if not (0 <= thread < len(role.threads) and 0 <= event < len(role.threads[thread])):
             raise WaferError(
                 f"{self.program.name}: PE (y={y}, x={x}) has no event {event} in thread {thread}: "
@@ -158,7 +167,7 @@ class Debugger:
             )
         what = " ".join(role.describe(thread, event).split())
         text = f"PE (y={y}, x={x}), thread {thread} comes to event {event} ({what})"
-        self._add(Breakpoint(Kind.EVENT, text, self._lane(y, x), thread, event))
+        self._add(Breakpoint(Kind.EVENT, text, lane, thread, event))
 
     def break_at_word(self, color: int, y: int | None = None, x: int | None = None) -> None:
         """Stop, once, when the next word of a colour leaves the router of a PE, or of any PE."""
@@ -182,6 +191,7 @@ class Debugger:
         """
         if relation not in RELATIONS:
             raise WaferError(f"relation {relation!r}: choose one of {', '.join(RELATIONS)}")
+        value = whole(value, "value")
         if not -(2**31) <= value < 2**31:
             raise WaferError(f"{value} does not fit a register of 32 bits")
         self._check_register(register)
@@ -254,6 +264,8 @@ class Debugger:
             self._check_register(what)
             found = [Watched(f"r{what.index} {place}", Source.REGISTER, lane, what.index)]
         elif isinstance(what, str):
+            if not isinstance(elements, slice):
+                raise WaferError(f"elements={elements!r}: give a slice, such as slice(0, 4)")
             if self.state.memory is None:
                 raise WaferError(f"{self.program.name}: without values there are no tiles")
             found = tile_words(self.program, y, x, lane, what, elements)
@@ -291,15 +303,19 @@ class Debugger:
             self._rows[int(cycles[i % CHANGES])] = np.array(values[i % CHANGES])
 
     def _lane(self, y: int, x: int) -> int:
+        y, x = whole(y, "y"), whole(x, "x")
         self.program.role_at(y, x)
         return y * self.spec.row + x
 
     def _color(self, color: int) -> int:
+        color = whole(color, "colour")
         if color not in self.program.colors:
             used = ", ".join(map(str, self.program.colors))
             raise WaferError(f"{self.program.name}: has no colour {color!r}, only {used}")
         return self.program.colors.index(color)
 
     def _check_register(self, register: Register) -> None:
+        if not isinstance(register, Register):
+            raise WaferError(f"{register!r} is no register: give wj.Register(0), for instance")
         if not 0 <= register.index < self.spec.registers:
             raise WaferError(f"{self.program.name}: does not use register {register.index}")

@@ -25,6 +25,7 @@ from wafer_jax.mesh_state import WaferState
 from wafer_jax.program import Program
 from wafer_jax.report.activity import COLOR_BITS, Activity, observe
 from wafer_jax.report.recording import Cause, Recording
+from wafer_jax.report.whole import whole
 from wafer_jax.result import Result
 from wafer_jax.snapshot import snapshot
 from wafer_jax.step import NEVER, cycle
@@ -92,6 +93,7 @@ def record(
     Raises:
       WaferError: As for `run`; a region off the mesh; more than ``max_bytes``.
     """
+    max_cycles, max_bytes = whole(max_cycles, "max_cycles"), whole(max_bytes, "max_bytes")
     if not 0 < max_cycles <= MAX_CYCLES:
         raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
     pes = _region(program, region)
@@ -271,8 +273,10 @@ def _region(program: Program, region: tuple[slice, slice] | None) -> np.ndarray:
     if not well or not all(isinstance(s, slice) for s in region):
         raise WaferError(f"region={region!r}: give rows and columns, such as np.s_[0:4, 2:8]")
     for cut, size in zip(region, (height, width), strict=True):
+        if cut.step is not None and whole(cut.step, "step of the region") == 0:
+            raise WaferError(f"region={region!r}: a step of 0 leads nowhere")
         for edge in (cut.start, cut.stop):
-            if edge is not None and not 0 <= edge <= size:
+            if edge is not None and not 0 <= whole(edge, "edge of the region") <= size:
                 raise WaferError(f"region={region!r} reaches beyond the {height}x{width} mesh")
     pes = numbers[region]
     if not pes.size:
@@ -283,8 +287,12 @@ def _region(program: Program, region: tuple[slice, slice] | None) -> np.ndarray:
 def _window(window: tuple[int, int] | None) -> tuple[int, int]:
     if window is None:
         return 0, MAX_CYCLES
-    first, last = window
-    if not 0 <= first < last <= MAX_CYCLES:
+    if not isinstance(window, tuple | list) or len(window) != 2:
+        raise WaferError(f"window={window!r}: give two cycles, such as (0, 5000)")
+    first, last = (whole(edge, "edge of the window") for edge in window)
+    if last > MAX_CYCLES:
+        raise WaferError(f"window={window}: too large: at most {MAX_CYCLES:,}")
+    if not 0 <= first < last:
         raise WaferError(f"window={window}: give a first cycle and a later one after the last")
     return first, last
 

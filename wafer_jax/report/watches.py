@@ -98,7 +98,10 @@ def tile_words(
     tile = program.role_at(y, x).tiles.get(name)
     if tile is None:
         raise WaferError(f"{program.name}: PE (y={y}, x={x}) has no tile {name!r}")
-    numbers = range(tile.size)[elements]
+    try:
+        numbers = range(tile.size)[elements]
+    except (TypeError, ValueError):
+        raise WaferError(f"{elements}: give whole numbers, and a step other than 0") from None
     if not numbers:
         raise WaferError(f"{program.name}: tile {name!r} has {tile.size} elements, none chosen")
     per_word = WORD_BYTES // DTYPE_BYTES[tile.dtype]
