@@ -11,7 +11,7 @@ import wafer_jax
 
 PACKAGE = Path(wafer_jax.__file__).parent
 LAYERS = [
-    ("errors", "_version"),
+    ("errors", "arguments", "_version"),
     ("hardware", "plmr"),
     (
         "events",
@@ -28,6 +28,7 @@ LAYERS = [
         "mesh_state",
         "snapshot",
         "segment_builder",
+        "thread_builder",
         "builder",
         "diagnosis",
     ),

@@ -137,6 +137,7 @@ def _set(where, **values):
         (lambda t, a: _set(_first_send(t)["slice"], words=10**6), "lie outside"),
         (lambda t, a: _set(_first_send(t)["slice"], words={"register": 40}), "no register 40"),
         (lambda t, a: _set(_first_send(t)["slice"], dtype="float64"), "no element type"),
+        (lambda t, a: _set(_first_send(t), slice=None), "Send: slice is None"),
         (lambda t, a: _first_send(t).pop("slice"), "has fields"),
         (lambda t, a: _set(_first_send(t)["slice"], stride=2**30), "a stride of 1073741824 words"),
         (lambda t, a: t["roles"][0]["threads"][0].clear(), "does not end in Halt"),

@@ -8,151 +8,19 @@ b.role("sink", at=(2, 3)).thread().receive(0, x)
 program = b.build(inputs=["x"], outputs=["x"])
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import numpy as np
 
+from wafer_jax.arguments import is_whole, shown, whole
 from wafer_jax.errors import WaferError
-from wafer_jax.events import (
-    AddToRegister,
-    Branch,
-    Combine,
-    Command,
-    Compute,
-    Event,
-    Forward,
-    Halt,
-    Kernel,
-    Loop,
-    Receive,
-    Reconfigure,
-    Register,
-    Relation,
-    Send,
-    SendControl,
-    SetRegister,
-    Signal,
-    Slice,
-    Tile,
-    Wait,
-    receive_color,
-    send_color,
-)
+from wafer_jax.events import Halt, Tile, receive_color, send_color
 from wafer_jax.hardware import DTYPE_BYTES, RAMP, HardwareSpec
 from wafer_jax.program import Program, Queues, Role, Segment
 from wafer_jax.segment_builder import Index, Route, SegmentBuilder, as_mask, region
+from wafer_jax.thread_builder import ThreadBuilder, own_number
 from wafer_jax.validation import validate
-
-_OPPOSITE_RELATION: dict[Relation, Relation] = {"==": "!=", "!=": "==", "<": ">=", ">=": "<"}
-
-
-class ThreadBuilder:
-    """Appends events to one thread; every method returns the builder, so calls chain."""
-
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-        self._level = 0
-
-    def _add(self, event: Event) -> "ThreadBuilder":
-        self.events.append(event)
-        return self
-
-    def send(self, color: int, data: Tile | Slice) -> "ThreadBuilder":
-        """Send a tile or slice on a colour."""
-        return self._add(Send(color, _slice(data)))
-
-    def control(self, color: int, command: Command) -> "ThreadBuilder":
-        """Send a control wavelet: "none", "advance", "reset" or "tear down"."""
-        return self._add(SendControl(color, command))
-
-    def receive(self, color: int, into: Tile | Slice, combine: Combine = "copy") -> "ThreadBuilder":
-        """Receive words from a colour into a tile or slice, or add them to it."""
-        return self._add(Receive(color, _slice(into), combine))
-
-    def forward(
-        self,
-        color_in: int,
-        color_out: int,
-        data: Tile | Slice | None = None,
-        combine: Combine = "add",
-        *,
-        words: int | Register = 0,
-    ) -> "ThreadBuilder":
-        """Pass words on from one colour to another, combined with a tile if given."""
-        if data is None:
-            if not isinstance(words, Register) and words < 1:
-                raise WaferError(
-                    f"forward {color_in} -> {color_out}: say how many words, or a tile"
-                )
-            return self._add(Forward(color_in, color_out, words))
-        data = _slice(data)
-        return self._add(Forward(color_in, color_out, data.words, data, combine))
-
-    def compute(
-        self,
-        kernel: Kernel,
-        inputs: Sequence[Tile | Register],
-        outputs: Sequence[Tile | Register],
-        cycles: int | Register,
-    ) -> "ThreadBuilder":
-        """Run a kernel on one tile or more; it takes ``cycles`` >= 1."""
-        whole = isinstance(cycles, int | np.integer | Register)
-        if not whole or (not isinstance(cycles, Register) and cycles < 1):
-            raise WaferError(
-                f"kernel {kernel.name!r} takes {cycles} cycles: give a whole number, at least 1"
-            )
-        cycles = cycles if isinstance(cycles, Register) else int(cycles)
-        if not inputs:
-            raise WaferError(
-                f"kernel {kernel.name!r} has no input tile: give it one, if only a word"
-            )
-        return self._add(Compute(kernel, tuple(inputs), tuple(outputs), cycles))
-
-    def signal(self, semaphore: int) -> "ThreadBuilder":
-        """Add one to a semaphore."""
-        return self._add(Signal(semaphore))
-
-    def wait(self, semaphore: int) -> "ThreadBuilder":
-        """Block until a semaphore is positive, then subtract one."""
-        return self._add(Wait(semaphore))
-
-    def set(self, register: Register, value: int) -> "ThreadBuilder":
-        """Set a register to a constant."""
-        return self._add(SetRegister(register.index, value))
-
-    def add(self, register: Register, value: int) -> "ThreadBuilder":
-        """Add a constant to a register."""
-        return self._add(AddToRegister(register.index, value))
-
-    def reconfigure(self, segment: SegmentBuilder | int | Register) -> "ThreadBuilder":
-        """Go to a segment, given as what `ProgramBuilder.segment` returned, by number (0 is the
-        first), or in a register.
-        """
-        number = segment.number if isinstance(segment, SegmentBuilder) else segment
-        return self._add(Reconfigure(number))
-
-    @contextmanager
-    def when(self, register: Register, relation: Relation, value: int) -> Iterator[None]:
-        """Run the events of the ``with`` block only if the relation holds."""
-        at = len(self.events)
-        self.events.append(Halt())
-        yield
-        skip = _OPPOSITE_RELATION[relation]
-        self.events[at] = Branch(register.index, skip, value, len(self.events))
-
-    @contextmanager
-    def loop(self, count: int) -> Iterator[None]:
-        """Repeat the events of the ``with`` block ``count`` times."""
-        if count < 1:
-            raise WaferError(f"a loop of {count} rounds: at least 1 is needed")
-        first, level = len(self.events), self._level
-        self._level += 1
-        yield
-        self._level -= 1
-        if count > 1 and len(self.events) > first:
-            self.events.append(Loop(first, count, level))
 
 
 class RoleBuilder:
@@ -163,17 +31,32 @@ class RoleBuilder:
             f"RoleBuilder({self.name!r}, {int(self.mask.sum())} PEs, {len(self.threads)} threads)"
         )
 
-    def __init__(self, name: str, mask: np.ndarray, tiles: dict[str, Tile]) -> None:
+    def __init__(
+        self,
+        hw: HardwareSpec,
+        name: str,
+        mask: np.ndarray,
+        tiles: dict[str, Tile],
+        segments: Sequence[SegmentBuilder],
+    ) -> None:
+        self.hw = hw
         self.name = name
         self.mask = mask
         self.tiles = dict(tiles)
         self.threads: list[ThreadBuilder] = []
+        self._segments = segments
         self._queues: dict[tuple[str, int, int], int] = {}
 
     def thread(self, index: int = 0) -> ThreadBuilder:
         """Thread ``index`` of the role, made on first use."""
+        index = whole(index, f"role {self.name!r}: the number of a thread")
+        if not 0 <= index < self.hw.threads:
+            raise WaferError(
+                f"role {self.name!r}: there is no thread {index}, {self.hw.name} has "
+                f"{self.hw.threads} (0 .. {self.hw.threads - 1})"
+            )
         while len(self.threads) <= index:
-            self.threads.append(ThreadBuilder())
+            self.threads.append(ThreadBuilder(self._segments))
         return self.threads[index]
 
     def tile(self, name: str, shape: Sequence[int], dtype: str = "float32") -> Tile:
@@ -192,11 +75,11 @@ class RoleBuilder:
 
         Unbound colours take the next free queue.
         """
-        number = 0 if segment is None else segment.number
-        if input_queue is not None:
-            self._queues["in", color, number] = input_queue
-        if output_queue is not None:
-            self._queues["out", color, number] = output_queue
+        number = 0 if segment is None else own_number(segment, self._segments)
+        color = whole(color, f"role {self.name!r}: the colour to bind")
+        for end, queue in (("in", input_queue), ("out", output_queue)):
+            if queue is not None:
+                self._queues[end, color, number] = whole(queue, f"role {self.name!r}: a queue")
 
     def bound(self, end: str, colors: Sequence[int], segment: int) -> dict[int, int]:
         """Queue of each colour, chosen ones first, then the lowest free numbers in order."""
@@ -252,11 +135,13 @@ class ProgramBuilder:
             raise WaferError(f"{self.name}: role {name!r} exists already")
         mask = np.zeros(self.hw.mesh, bool) if where is None else as_mask(self.hw, self.name, where)
         if at is not None:
+            if not isinstance(at, tuple | list) or len(at) != 2:
+                raise WaferError(f"{self.name}: role {name!r}: at={shown(at)} is not (ys, xs)")
             mask[region(self.hw, self.name, *at)] = True
         # A computed mask may well be empty, on a line without middle PEs, say.
         if where is None and not mask.any():
             raise WaferError(f"{self.name}: role {name!r} has no PEs: give at=(ys, xs) or where")
-        builder = RoleBuilder(name, mask, self._tiles)
+        builder = RoleBuilder(self.hw, name, mask, self._tiles, self._segments)
         self._roles.append(builder)
         return builder
 
@@ -289,12 +174,22 @@ class ProgramBuilder:
         """`SegmentBuilder.switch` in the first segment."""
         self._segments[0].switch(color, ys, xs, *positions, ring=ring)
 
-    def build(self, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> Program:
+    def build(
+        self, inputs: Sequence[str | Tile] = (), outputs: Sequence[str | Tile] = ()
+    ) -> Program:
         """Freeze into a validated program whose ``inputs`` are loaded and ``outputs`` read.
 
         Raises:
           WaferError: Anything that docs/semantics.md refuses before a run.
         """
+        for role in self._roles:
+            for t, thread in enumerate(role.threads):
+                if thread.open_blocks:
+                    raise WaferError(
+                        f"{self.name}: role {role.name!r}, thread {t} is inside "
+                        f"`with {thread.open_blocks[-1]}`: build after its end"
+                    )
+        inputs, outputs = _names(inputs, "inputs"), _names(outputs, "outputs")
         colors = tuple(sorted({c for segment in self._segments for c in segment.colors}))
         first = self._segments[0].freeze(colors, None)
         segments = (first, *(s.freeze(colors, first) for s in self._segments[1:]))
@@ -314,8 +209,8 @@ class ProgramBuilder:
             segments=segments,
             role_of=role_of.reshape(self.hw.mesh).astype(np.int32),
             roles=tuple(roles[i] for i in used),
-            inputs=tuple(inputs),
-            outputs=tuple(outputs),
+            inputs=inputs,
+            outputs=outputs,
         )
         for name in (*inputs, *outputs):
             if not any(name in r.tiles for r in program.roles):
@@ -375,18 +270,23 @@ def _append_tile(
 ) -> Tile:
     if name in tiles:
         raise WaferError(f"{where}: tile {name!r} exists already")
-    whole = isinstance(shape, Sequence) and all(isinstance(n, int | np.integer) for n in shape)
-    if not whole or any(n < 1 for n in shape):
-        raise WaferError(f"{where}: tile {name!r} has shape {shape}: give positive whole numbers")
-    if dtype not in DTYPE_BYTES:
-        raise WaferError(f"{where}: tile {name!r}: dtype {dtype!r} is none of {list(DTYPE_BYTES)}")
+    if not isinstance(shape, Sequence) or not all(is_whole(n) and int(n) >= 1 for n in shape):
+        raise WaferError(
+            f"{where}: tile {name!r} has shape {shown(shape)}: give positive whole numbers"
+        )
+    if dtype not in list(DTYPE_BYTES):
+        raise WaferError(
+            f"{where}: tile {name!r}: dtype {shown(dtype)} is none of {list(DTYPE_BYTES)}"
+        )
     offset = max((t.offset + t.words for t in tiles.values()), default=0)
     tiles[name] = Tile(name=name, offset=offset, shape=tuple(int(n) for n in shape), dtype=dtype)
     return tiles[name]
 
 
-def _slice(data: Tile | Slice) -> Slice:
-    return data.slice() if isinstance(data, Tile) else data
+def _names(tiles: Sequence[str | Tile], what: str) -> tuple[str, ...]:
+    if not isinstance(tiles, list | tuple) or not all(isinstance(t, str | Tile) for t in tiles):
+        raise WaferError(f"{what}={shown(tiles)}: give a list of the names of tiles")
+    return tuple(t.name if isinstance(t, Tile) else t for t in tiles)
 
 
 def _in_order(colors) -> list[int]:

@@ -2,9 +2,10 @@
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import Any, Literal
 
+from wafer_jax.arguments import shown, whole
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES
 
@@ -17,11 +18,25 @@ Command = Literal["none", "advance", "reset", "tear down"]
 """What a control wavelet does to the switches that it passes."""
 
 
+class _Checked:
+    """Refuses fields of a wrong kind, whoever makes the event; numpy's integers become Python's."""
+
+    def __post_init__(self) -> None:
+        for f in fields(self):  # pyright: ignore[reportArgumentType]
+            value = getattr(self, f.name)
+            if f.name in _CHECKS and not (value is None and f.default is None):
+                what = f"{type(self).__name__}: {f.name}"
+                object.__setattr__(self, f.name, _CHECKS[f.name](value, what))
+
+
 @dataclass(frozen=True)
 class Register:
     """One of a PE's int32 registers; stands where a number may come from a register."""
 
     index: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "index", whole(self.index, "the number of a register"))
 
     def __str__(self) -> str:
         return f"r{self.index}"
@@ -66,10 +81,12 @@ class Tile:
         Raises:
           WaferError: Words outside the tile. If their number is in a register, the run finds out.
         """
+        start, stride = whole(start, "the start of a slice"), whole(stride, "the stride of a slice")
         if isinstance(words, Register):
             return Slice(self.offset + start, stride, words, self.dtype)
         if words is None:
-            words = -(-(self.words - start) // stride)
+            words = -(-(self.words - start) // stride) if stride else 0
+        words = whole(words, "the number of words of a slice")
         last = start + stride * (words - 1)
         if words < 1 or not (0 <= start < self.words and 0 <= last < self.words):
             raise WaferError(
@@ -80,7 +97,7 @@ class Tile:
 
 
 @dataclass(frozen=True)
-class Slice:
+class Slice(_Checked):
     """Words ``offset + stride * i``, i in 0..words-1, of a PE's SRAM; a register may hold words."""
 
     offset: int
@@ -101,8 +118,52 @@ class Kernel:
     fn: Callable
 
 
+def as_slice(data: Any, where: str) -> Slice:
+    """A slice as it is, a tile as all of its words.
+
+    Raises:
+      WaferError: Anything else.
+    """
+    if isinstance(data, Tile):
+        return data.slice()
+    if not isinstance(data, Slice):
+        raise WaferError(f"{where} is {shown(data)}: give a tile, or a slice of one")
+    return data
+
+
+def _number_or_register(value: Any, where: str) -> int | Register:
+    return value if isinstance(value, Register) else whole(value, where)
+
+
+def _kernel(value: Any, where: str) -> Kernel:
+    if not isinstance(value, Kernel):
+        raise WaferError(f"{where} is {shown(value)}: give wj.Kernel(name=..., fn=...)")
+    if not callable(value.fn):
+        raise WaferError(f"{where} {value.name!r} has fn={shown(value.fn)}, which is no function")
+    return value
+
+
+def _operands(values: Any, where: str) -> tuple[Tile | Register, ...]:
+    if not isinstance(values, list | tuple):
+        raise WaferError(f"{where} is {shown(values)}: give a list of tiles and registers")
+    if bad := [v for v in values if not isinstance(v, Tile | Register)]:
+        raise WaferError(f"{where} holds {shown(bad[0])}: give tiles and registers alone")
+    return tuple(values)
+
+
+_NUMBERS = ("color", "color_in", "color_out", "semaphore", "first", "count", "level", "register",
+            "value", "target", "offset", "stride")  # fmt: skip
+_CHECKS: dict[str, Callable[[Any, str], Any]] = {
+    **dict.fromkeys(_NUMBERS, whole),
+    **dict.fromkeys(("words", "cycles", "segment"), _number_or_register),
+    **dict.fromkeys(("inputs", "outputs"), _operands),
+    "slice": as_slice,
+    "kernel": _kernel,
+}
+
+
 @dataclass(frozen=True)
-class Send:
+class Send(_Checked):
     """Memory to fabric."""
 
     color: int
@@ -110,7 +171,7 @@ class Send:
 
 
 @dataclass(frozen=True)
-class SendControl:
+class SendControl(_Checked):
     """A control wavelet to fabric; its command applies at every switch that it passes."""
 
     color: int
@@ -118,7 +179,7 @@ class SendControl:
 
 
 @dataclass(frozen=True)
-class Receive:
+class Receive(_Checked):
     """Fabric to memory ("copy"), or fabric combined with memory to memory."""
 
     color: int
@@ -127,7 +188,7 @@ class Receive:
 
 
 @dataclass(frozen=True)
-class Forward:
+class Forward(_Checked):
     """Fabric to fabric ("copy", no slice), or fabric combined with memory to fabric."""
 
     color_in: int
@@ -138,7 +199,7 @@ class Forward:
 
 
 @dataclass(frozen=True)
-class Compute:
+class Compute(_Checked):
     """Start a kernel that takes ``cycles``; registers among its operands are int32 scalars."""
 
     kernel: Kernel
@@ -148,21 +209,21 @@ class Compute:
 
 
 @dataclass(frozen=True)
-class Signal:
+class Signal(_Checked):
     """Add one to a semaphore of the PE."""
 
     semaphore: int
 
 
 @dataclass(frozen=True)
-class Wait:
+class Wait(_Checked):
     """Block until a semaphore of the PE is positive, then subtract one."""
 
     semaphore: int
 
 
 @dataclass(frozen=True)
-class Loop:
+class Loop(_Checked):
     """Jump back to event ``first`` until the events in between ran ``count`` times."""
 
     first: int
@@ -171,7 +232,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class SetRegister:
+class SetRegister(_Checked):
     """Set a register to a constant."""
 
     register: int
@@ -179,7 +240,7 @@ class SetRegister:
 
 
 @dataclass(frozen=True)
-class AddToRegister:
+class AddToRegister(_Checked):
     """Add a constant to a register."""
 
     register: int
@@ -187,7 +248,7 @@ class AddToRegister:
 
 
 @dataclass(frozen=True)
-class Branch:
+class Branch(_Checked):
     """Go on at event ``target`` if the register stands in the relation to the value."""
 
     register: int
@@ -197,7 +258,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class Reconfigure:
+class Reconfigure(_Checked):
     """Install a segment's routes and queue bindings on the PE; a register may hold its number."""
 
     segment: int | Register

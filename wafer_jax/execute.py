@@ -3,7 +3,7 @@
 import math
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -11,7 +11,10 @@ from typing import Literal
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
+from wafer_jax.arguments import is_whole, shown, whole
+from wafer_jax.builder import ProgramBuilder
 from wafer_jax.compilation import compiled
 from wafer_jax.devices import Devices, are_several, in_host_memory, place
 from wafer_jax.diagnosis import diagnose
@@ -85,8 +88,8 @@ def run(
       WaferError: Missing or misshapen tiles; a run that does not fit the host's memory; devices
         that do not exist, or more than the mesh has rows or columns.
     """
-    if not 0 < max_cycles <= MAX_CYCLES:
-        raise WaferError(f"max_cycles={max_cycles} is not in 1 .. {MAX_CYCLES}")
+    _check_program(program)
+    max_cycles = _within("max_cycles", max_cycles, 1, MAX_CYCLES)
     state = start(
         program,
         tiles,
@@ -119,6 +122,7 @@ def run_from(
       watch: Called as often, with the state, which is donated when it returns: copy what is to be
         kept.
     """
+    max_cycles, devices = whole(max_cycles, "max_cycles"), _known_devices(devices)
     spec, code = lowered(program, state)
     at = place(spec, code, state, devices)
     code, state, until, steps = at.code, at.state, at.scalar(max_cycles), _chunk(spec)
@@ -168,12 +172,13 @@ def start(
     Raises:
       WaferError: Missing or misshapen tiles; a run that does not fit the host's memory.
     """
+    _check_program(program)
     if values not in ("full", "none"):
         raise WaferError(f"values={values!r}: choose 'full' or 'none'")
-    if not 0 <= watchdog_cycles <= MAX_CYCLES:
-        raise WaferError(f"watchdog_cycles={watchdog_cycles} is not in 0 .. {MAX_CYCLES}")
-    if not 1 <= packet_words <= MAX_PACKET_WORDS:
-        raise WaferError(f"packet_words={packet_words} is not in 1 .. {MAX_PACKET_WORDS}")
+    if jitter is not None and not isinstance(jitter, Jitter):
+        raise WaferError(f"jitter={shown(jitter)}: give wj.Jitter(key=...)")
+    watchdog_cycles = _within("watchdog_cycles", watchdog_cycles, 0, MAX_CYCLES)
+    packet_words = _within("packet_words", packet_words, 1, MAX_PACKET_WORDS)
     if packet_words > 1 and values == "full":
         raise WaferError(
             f"packet_words={packet_words} simulates timing alone: run it with values='none'"
@@ -185,7 +190,7 @@ def start(
         )
     loaded = _named(program, tiles) if values == "full" else {}
     refuse_oversize(program, values)
-    several = are_several(devices)
+    several = are_several(_known_devices(devices))
     with in_host_memory() if several else nullcontext():
         return initial_state(
             program,
@@ -201,6 +206,41 @@ def start(
 def has_ended(state: WaferState) -> bool:
     """Whether nothing can happen any more, or the watchdog found a starved thread."""
     return bool(state.stuck) or (state.starved is not None and bool(state.starved))
+
+
+def _check_program(program: Program) -> None:
+    if isinstance(program, ProgramBuilder):
+        raise WaferError(f"{shown(program.name)} is not built yet: pass what its .build() returns")
+    if not isinstance(program, Program):
+        raise WaferError(
+            f"{shown(program)} is no program: build one, or read a file with wj.load_program"
+        )
+
+
+def _within(name: str, value: int, low: int, high: int) -> int:
+    value = whole(value, name)
+    if not low <= value <= high:
+        raise WaferError(f"{name}={value} is not in {low} .. {high}")
+    return value
+
+
+def _known_devices(devices: Devices | None) -> Devices | None:
+    """Devices as given, numbers of them as Python's.
+
+    Raises:
+      WaferError: Of another kind.
+    """
+    if devices is None or isinstance(devices, Mesh):
+        return devices
+    if is_whole(devices):
+        return int(devices)
+    if isinstance(devices, tuple) and len(devices) == 2 and all(is_whole(n) for n in devices):
+        return int(devices[0]), int(devices[1])
+    if isinstance(devices, Sequence) and all(isinstance(d, jax.Device) for d in devices):
+        return devices
+    raise WaferError(
+        f"devices={shown(devices)}: give a count, (rows, columns), a list of devices or a mesh"
+    )
 
 
 def _named(program: Program, tiles: Tiles | None) -> dict[str, np.ndarray]:

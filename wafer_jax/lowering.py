@@ -291,8 +291,9 @@ def _check_outputs(program: Program, event: Compute, kind: KernelKind) -> None:
     ]
     try:
         outputs = jax.eval_shape(kind.fn, *inputs)
-    except (TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+    except Exception as error:
+        # A kernel is the user's function, which may raise anything.
+        reason = (str(error) or type(error).__name__).splitlines()[0]
         raise WaferError(f"{where} fails on inputs of {_shapes(inputs)}: {reason}") from None
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
     made = [getattr(o, "shape", None) for o in outputs]

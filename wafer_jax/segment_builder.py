@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from wafer_jax.arguments import is_whole, shown, whole
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import (
     DIRECTION_NAMES,
@@ -69,8 +70,7 @@ class SegmentBuilder:
 
         Painted over an existing path with the same start, it makes a multicast tree.
         """
-        for pe in (start, end):
-            check_on_mesh(self.hw, self._program, pe)
+        start, end = (_pe_on_mesh(self.hw, self._program, pe) for pe in (start, end))
         (y, x), rx = start, RAMP
         while (y, x) != end:
             step = (E if end[1] > x else W) if x != end[1] else (S if end[0] > y else N)
@@ -98,15 +98,20 @@ class SegmentBuilder:
                 f"{self._program}: a switch of colour {color} with {len(positions)} positions; "
                 f"{self.hw.name} has 2 .. {self.hw.switch_positions}"
             )
+        if bad := [p for p in positions if not isinstance(p, tuple | list) or len(p) != 2]:
+            raise WaferError(
+                f"{self._program}: a switch of colour {color} has position {shown(bad[0])}: give "
+                f"(rx, tx)"
+            )
         where = region(self.hw, self._program, ys, xs)
-        self._check_route(color, positions[0][0], positions[0][1])
+        color = self._check_color(color)
+        routes = [self._check_route(color, rx, tx) for rx, tx in positions]
         receive, transmit = self._grids(color)
         receive[where], transmit[where] = NO_ROUTE, 0
-        self._paint(color, where, *positions[0])
+        self._paint(color, where, *routes[0])
         here = np.zeros(self.hw.mesh, bool)
         here[where] = True
-        for p, (rx, tx) in enumerate(positions[1:]):
-            targets = self._check_route(color, rx, tx)
+        for p, (rx, targets) in enumerate(routes[1:]):
             stack = self._switches.setdefault(color, [])
             if len(stack) <= p:
                 stack.append((receive.copy(), transmit.copy(), np.zeros(self.hw.mesh, bool)))
@@ -162,23 +167,32 @@ class SegmentBuilder:
             )
         return self._routes[color]
 
-    def _check_route(self, color: int, rx: int, tx: int | Sequence[int]) -> list[int]:
-        """The transmit directions as a list."""
+    def _check_color(self, color: int) -> int:
+        color = whole(color, f"{self._program}: a colour")
         if not 0 <= color < self.hw.colors:
             raise WaferError(
                 f"{self._program}: colour {color} does not exist, {self.hw.name} has 0 .. "
                 f"{self.hw.colors - 1}"
             )
-        targets = [tx] if isinstance(tx, int) else list(tx)
-        for d in (*([] if rx == NO_ROUTE else [rx]), *targets):
-            if isinstance(d, bool) or not isinstance(d, int) or not N <= d <= RAMP:
-                raise WaferError(
-                    f"{self._program}: colour {color}: {d!r} is none of N, E, S, W, RAMP = 0 .. 4"
-                )
-        return targets
+        return color
+
+    def _check_route(self, color: int, rx: int, tx: int | Sequence[int]) -> tuple[int, list[int]]:
+        """The receive direction, and the transmit directions as a list."""
+        targets = list(tx) if isinstance(tx, Sequence | np.ndarray) and not is_whole(tx) else [tx]
+        if not (is_whole(rx) and int(rx) == NO_ROUTE):
+            rx = self._check_direction(color, rx)
+        return int(rx), [self._check_direction(color, d) for d in targets]
+
+    def _check_direction(self, color: int, d: object) -> int:
+        if not is_whole(d) or not N <= int(d) <= RAMP:
+            raise WaferError(
+                f"{self._program}: colour {color}: {shown(d)} is none of N, E, S, W, RAMP = 0 .. 4"
+            )
+        return int(d)
 
     def _paint(self, color: int, where, rx: int, tx: int | Sequence[int]) -> None:
-        targets = self._check_route(color, rx, tx)
+        color = self._check_color(color)
+        rx, targets = self._check_route(color, rx, tx)
         receive, transmit = self._grids(color)
         clash = (receive[where] != NO_ROUTE) & (receive[where] != rx)
         if clash.any():
@@ -200,12 +214,15 @@ def region(hw: HardwareSpec, program: str, ys: Index, xs: Index):
     """
     height, width = hw.mesh
     try:
-        y, x = np.arange(height)[_as_index(ys)], np.arange(width)[_as_index(xs)]
+        y, x = _selected(ys, height), _selected(xs, width)
     except IndexError:
         raise WaferError(
-            f"{program}: rows {ys}, columns {xs} reach beyond the {height}x{width} mesh"
+            f"{program}: rows {shown(ys)}, columns {shown(xs)} reach beyond the {height}x{width} "
+            f"mesh"
         ) from None
-    return np.ix_(np.atleast_1d(y), np.atleast_1d(x))
+    except WaferError as error:
+        raise WaferError(f"{program}: {error}") from None
+    return np.ix_(y, x)
 
 
 def as_mask(hw: HardwareSpec, program: str, where: np.ndarray) -> np.ndarray:
@@ -214,23 +231,48 @@ def as_mask(hw: HardwareSpec, program: str, where: np.ndarray) -> np.ndarray:
     Raises:
       WaferError: Another shape.
     """
-    mask = np.array(where, bool)
+    try:
+        mask = np.array(where, bool)
+    except (TypeError, ValueError):
+        raise WaferError(f"{program}: {shown(where)} is no mask of PEs") from None
     if mask.shape != hw.mesh:
         raise WaferError(f"{program}: a mask has shape {mask.shape}, not {hw.mesh}")
     return mask
 
 
-def check_on_mesh(hw: HardwareSpec, program: str, pe: tuple[int, int]) -> None:
-    """Refuse a PE (y, x) off the mesh."""
+def _pe_on_mesh(hw: HardwareSpec, program: str, pe: tuple[int, int]) -> tuple[int, int]:
+    if not isinstance(pe, tuple | list) or len(pe) != 2:
+        raise WaferError(f"{program}: {shown(pe)} is no PE: give (y, x)")
+    y, x = (whole(place, f"{program}: a coordinate of a PE") for place in pe)
     height, width = hw.mesh
-    if not (0 <= pe[0] < height and 0 <= pe[1] < width):
-        raise WaferError(
-            f"{program}: PE (y={pe[0]}, x={pe[1]}) is not on the {height}x{width} mesh"
-        )
+    if not (0 <= y < height and 0 <= x < width):
+        raise WaferError(f"{program}: PE (y={y}, x={x}) is not on the {height}x{width} mesh")
+    return y, x
 
 
-def _as_index(index: Index):
-    return index if isinstance(index, int | slice) else np.asarray(index, dtype=np.int64)
+def _selected(index: Index, length: int) -> np.ndarray:
+    """Rows or columns that an index selects.
+
+    Raises:
+      IndexError: Beyond ``length``.
+      WaferError: No index.
+    """
+    if isinstance(index, slice):
+        ends = [whole(e, "an end of a slice") for e in (index.start, index.stop) if e is not None]
+        selected = np.arange(length)[index]
+        # A computed slice may well be empty, between the ends of a line of two PEs, say.
+        if not selected.size and any(e > length for e in ends):
+            raise IndexError
+        return selected
+    try:
+        array = np.asarray(index)
+    except ValueError:
+        array = np.asarray(None)
+    if array.dtype == bool and array.shape != (length,):
+        raise WaferError(f"a mask of shape {array.shape} for {length} rows or columns")
+    if array.ndim > 1 or not (array.dtype.kind in "iub" or array.size == 0):
+        raise WaferError(f"{shown(index)} is no index of rows or columns: give whole numbers")
+    return np.atleast_1d(np.arange(length)[array if array.size else slice(0)])
 
 
 def _first(where, clash: np.ndarray, mesh: tuple[int, int]) -> tuple[int, int]:

@@ -8,6 +8,7 @@ from typing import get_args
 
 import numpy as np
 
+from wafer_jax.arguments import shown
 from wafer_jax.errors import WaferError
 from wafer_jax.events import (
     REGISTERS,
@@ -22,6 +23,7 @@ from wafer_jax.events import (
     Loop,
     Reconfigure,
     Register,
+    Relation,
     SendControl,
     SetRegister,
     Signal,
@@ -60,8 +62,8 @@ def validate(program: Program) -> None:
         _validate_budget(program, role, mask)
         _validate_events(program, role)
         if mask.any():
-            _validate_queues(program, role, mask)
             _validate_colors(program, role, mask, wired)
+            _validate_queues(program, role, mask)
 
 
 def _validate_shapes(program: Program) -> None:
@@ -147,6 +149,8 @@ def _validate_events(program: Program, role: Role) -> None:
 
 def _problem(program: Program, role: Role, event: Event, at: int, length: int) -> str | None:
     """What is wrong with one event, or None."""
+    if not isinstance(event, Event):
+        return f"{shown(event)} is no event"
     if bad := [r for r in registers_of(event) if not 0 <= r < REGISTERS]:
         return f"there is no register {bad[0]}, a PE has {REGISTERS}"
     data = event_slice(event)
@@ -160,6 +164,8 @@ def _problem(program: Program, role: Role, event: Event, at: int, length: int) -
         case Forward(words=int(words), slice=data):
             if words < 1 or (data is not None and data.words != words):
                 return f"forwards {words} words"
+        case Branch(relation=how) if how not in get_args(Relation):
+            return f"branches if {shown(how)}, which is none of {get_args(Relation)}"
         case Branch(target=target) if not 0 <= target < length:
             return f"branches to event {target} of {length}"
         case Reconfigure(segment=int(s)) if not 0 <= s < len(program.segments):
@@ -170,8 +176,13 @@ def _problem(program: Program, role: Role, event: Event, at: int, length: int) -
             if not -MAX_VALUE <= v < MAX_VALUE:
                 return f"{v} does not fit a register of 32 bits"
         case Loop(first=first, count=count, level=level):
-            if not (0 <= first <= at and 1 <= count <= MAX_COUNT and 0 <= level < MAX_LEVELS):
-                return f"loops from event {first}, {count} times, at level {level}"
+            if not 0 <= level < MAX_LEVELS:
+                return f"a loop inside {level} others: at most {MAX_LEVELS} loops can be nested"
+            if not (0 <= first <= at and 1 <= count <= MAX_COUNT):
+                return (
+                    f"loops from event {first}, {count} times: a loop goes back, and runs 1 .. "
+                    f"{MAX_COUNT} times"
+                )
         case Signal(semaphore=s) | Wait(semaphore=s) if not 0 <= s < MAX_SEMAPHORES:
             return f"there is no semaphore {s}, a PE has {MAX_SEMAPHORES}"
         case Compute(inputs=inputs, outputs=outputs, cycles=cycles):
