@@ -1,14 +1,22 @@
-"""The entry point of ``wafer-jax``; outside the package, whose import takes a good second."""
+"""The entry point of ``wafer-jax``; outside the package, whose import takes most of a second."""
 
+import os
+import signal
 import sys
 
 
 def main() -> int:
     """Run the command line; an interrupt is one line from the first import on."""
-    try:
-        from wafer_jax.cli import main as run
+    handler = signal.getsignal(signal.SIGINT)
+    if handler is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _leave)
+    from wafer_jax.cli import main as run
 
-        return run()
-    except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
-        return 130
+    signal.signal(signal.SIGINT, handler)
+    return run()
+
+
+def _leave(*_) -> None:
+    # An exception would not do: extensions turn it into an ImportError, gc callbacks swallow it.
+    print("interrupted", file=sys.stderr, flush=True)
+    os._exit(130)
