@@ -114,6 +114,7 @@ NO_INDEX = "no index of rows or columns"
         (2**70, NO_INDEX),
         (slice("a", "b"), "whole number"),
         (slice(0, 2.0), "whole number"),
+        (slice(0, 2, 0), "step 0"),
         (slice(5, 9), BEYOND),
         ([0, 5], BEYOND),
     ],

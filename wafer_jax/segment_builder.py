@@ -258,10 +258,13 @@ def _selected(index: Index, length: int) -> np.ndarray:
       WaferError: No index.
     """
     if isinstance(index, slice):
-        ends = [whole(e, "an end of a slice") for e in (index.start, index.stop) if e is not None]
+        parts = (index.start, index.stop, index.step)
+        start, stop, step = (None if p is None else whole(p, "a part of a slice") for p in parts)
+        if step == 0:
+            raise WaferError(f"{shown(index)} has step 0")
         selected = np.arange(length)[index]
         # A computed slice may well be empty, between the ends of a line of two PEs, say.
-        if not selected.size and any(e > length for e in ends):
+        if not selected.size and max(start or 0, stop or 0) > length:
             raise IndexError
         return selected
     try:
