@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Literal
 import jax.numpy as jnp
 import numpy as np
 
+from wafer_jax.arguments import whole
 from wafer_jax.compilation import compiled
 from wafer_jax.diagnosis import diagnose, thread_status
 from wafer_jax.errors import WaferError
@@ -30,7 +31,6 @@ from wafer_jax.report.watches import (
     watch_table,
     watched_words,
 )
-from wafer_jax.report.whole import whole
 from wafer_jax.result import Result
 from wafer_jax.snapshot import snapshot
 from wafer_jax.step import NEVER

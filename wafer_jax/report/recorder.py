@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from wafer_jax.arguments import whole
 from wafer_jax.compilation import compiled
 from wafer_jax.diagnosis import diagnose
 from wafer_jax.errors import WaferError
@@ -25,7 +26,6 @@ from wafer_jax.mesh_state import WaferState
 from wafer_jax.program import Program
 from wafer_jax.report.activity import COLOR_BITS, Activity, observe
 from wafer_jax.report.recording import Cause, Recording
-from wafer_jax.report.whole import whole
 from wafer_jax.result import Result
 from wafer_jax.snapshot import snapshot
 from wafer_jax.step import NEVER, cycle
