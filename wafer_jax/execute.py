@@ -75,8 +75,8 @@ def run(
       max_cycles: Stop there even if the program goes on.
       jitter: Start skew and stalls, to show that a program does not rely on relative speed.
       watchdog_cycles: End the run when a thread was blocked for so many cycles; 0 for never.
-      packet_words: Words that travel as one, 1 .. 4096; more than 1 is faster and approximate, and
-        only for ``values="none"``.
+      packet_words: Words that travel as one, 1 .. 4096; more than 1 is approximate, faster where
+        PEs act together, and only for ``values="none"``.
       devices: A count, (rows, columns), devices along y, or a mesh with axes y and x: each takes
         a block of PEs. By default the one that JAX chooses. The results are the same.
       progress: Called about once a second with (cycle, PE-cycles per second).
