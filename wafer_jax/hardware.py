@@ -54,9 +54,16 @@ class HardwareSpec:
       sram_bytes: SRAM per PE.
       reserved_bytes: Part of it that code and the vendor's runtime take.
       stream_setup_cycles: Cycles between the start of a stream op and its first word.
-      vector_setup_cycles: Fixed cost of one vector instruction (issue, decode, completion).
-      simd_bytes: Bytes of elements that one vector instruction retires per vector_group_cycles.
+      launch_cycles: Cycles that a core spends to start one asynchronous stream or one vector
+        instruction that stands alone.
+      task_cycles: Cycles from the end of an asynchronous stream to the first instruction of the
+        task that it activates.
+      vector_setup_cycles: Fixed cost of one vector instruction of many (issue, decode, completion).
+      simd_bytes: Bytes of 16-bit elements that arithmetic retires per vector_group_cycles.
       vector_group_cycles: Cycles per such group of elements.
+      fma32_cycles: Cycles per element of a float32 multiply-add, operands in different banks.
+      copy_bytes_per_cycle: Bytes that a copy within the SRAM moves per cycle.
+      bank_conflict_factor: By how much longer an element takes whose operands share a bank.
       host_link_bytes_per_s: Bandwidth between host and device.
       power_watts: Power of the whole device.
     """
@@ -78,9 +85,14 @@ class HardwareSpec:
     sram_bytes: int
     reserved_bytes: int
     stream_setup_cycles: int
+    launch_cycles: int
+    task_cycles: int
     vector_setup_cycles: float
     simd_bytes: int
     vector_group_cycles: float
+    fma32_cycles: float
+    copy_bytes_per_cycle: float
+    bank_conflict_factor: float
     host_link_bytes_per_s: float
     power_watts: float
     sources: tuple[tuple[str, str], ...] = field(default=(), repr=False, compare=False)
@@ -138,13 +150,26 @@ class HardwareSpec:
         return cycles / self.clock_hz
 
     def vector_cycles(self, elements: int, dtype: str = "float32") -> float:
-        """Cycles of one vector instruction over ``elements`` contiguous elements.
+        """Cycles of one vector instruction of many, over ``elements`` contiguous elements.
 
-        ``vector_setup + group_cycles * ceil(elements / lanes)``: the model that the MeshGEMM
-        sweeps on the vendor's WSE-3 simulator give (6.4 + 2 ceil(n / 8) for 16-bit elements).
+        ``vector_setup_cycles`` and `fma_cycles`: the model that the MeshGEMM sweeps on the
+        vendor's WSE-3 simulator give (6.4 + 2 ceil(n / 8) for 16-bit elements).
         """
-        lanes = self.simd_bytes // DTYPE_BYTES[dtype]
-        return self.vector_setup_cycles + self.vector_group_cycles * -(-elements // lanes)
+        return self.vector_setup_cycles + self.fma_cycles(elements, dtype)
+
+    def fma_cycles(self, elements: int, dtype: str = "float32") -> float:
+        """Cycles of multiply-adds (or adds) on a vector, without set-up or bank conflicts.
+
+        16-bit elements go in groups of ``simd_bytes``, float32 ones one after another.
+        """
+        if dtype == "float32":
+            return self.fma32_cycles * elements
+        return self.vector_group_cycles * -(-elements * DTYPE_BYTES[dtype] // self.simd_bytes)
+
+    def copy_cycles(self, elements: int, dtype: str = "float32") -> float:
+        """Cycles of one vector instruction of many that copies ``elements`` within the SRAM."""
+        size = elements * DTYPE_BYTES[dtype]
+        return self.vector_setup_cycles + size / self.copy_bytes_per_cycle
 
 
 _RANGES = (
@@ -163,9 +188,14 @@ _RANGES = (
     ("sram_bytes", 64, 1 << 30),
     ("reserved_bytes", 0, 1 << 30),
     ("stream_setup_cycles", 0, 1 << 16),
+    ("launch_cycles", 0, 1 << 16),
+    ("task_cycles", 0, 1 << 16),
     ("vector_setup_cycles", 0.0, 1e6),
     ("simd_bytes", 4, 1 << 12),
     ("vector_group_cycles", 0.0, 1e6),
+    ("fma32_cycles", 0.0, 1e6),
+    ("copy_bytes_per_cycle", 0.01, 1e6),
+    ("bank_conflict_factor", 1.0, 1e3),
     ("host_link_bytes_per_s", 1.0, 1e15),
     ("power_watts", 0.0, 1e9),
 )

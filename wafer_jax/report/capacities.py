@@ -21,6 +21,9 @@ _UNITS = {
     "reserved_bytes": "bytes per PE",
     "simd_bytes": "bytes per group",
     "vector_group_cycles": "cycles per group",
+    "fma32_cycles": "cycles per element",
+    "copy_bytes_per_cycle": "bytes/cycle",
+    "bank_conflict_factor": "times",
     "host_link_bytes_per_s": "bytes/s",
     "power_watts": "W",
 }
