@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 from wafer_jax.collectives import (
     allreduce_ktree,
+    allreduce_pipeline,
     broadcast,
     gemm,
     gemm_transposed,
@@ -19,11 +20,12 @@ from wafer_jax.collectives import (
 )
 
 reduce = SimpleNamespace(chain=reduce_chain.program, two_phase=reduce_two_phase.program)
-allreduce = SimpleNamespace(ktree=allreduce_ktree.program)
+allreduce = SimpleNamespace(ktree=allreduce_ktree.program, pipeline=allreduce_pipeline.program)
 
 __all__ = [
     "allreduce",
     "allreduce_ktree",
+    "allreduce_pipeline",
     "broadcast",
     "gemm",
     "gemm_transposed",

@@ -8,19 +8,21 @@ A half-chain alternates two colours, each phase has two half-chains, the broadca
 colour: at most 4 K + 1, and at most 2 K input queues at the root.
 """
 
-from collections.abc import Callable
-from functools import lru_cache
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 
 import jax
 import jax.numpy as jnp
 
-from wafer_jax.builder import ProgramBuilder, ThreadBuilder
+from wafer_jax.builder import ProgramBuilder, RoleBuilder, ThreadBuilder
 from wafer_jax.collectives import broadcast as flood
 from wafer_jax.collectives.lines import Lines, line_length
+from wafer_jax.collectives.parts import Part, add_roles, nothing
 from wafer_jax.collectives.tiles import Axis, axis_index
 from wafer_jax.collectives.tree import (
     Group,
     Phases,
+    Step,
     check_colors,
     check_queues,
     emit,
@@ -132,7 +134,7 @@ def add_to(
     phases: Phases,
     axis: Axis,
     broadcast: bool,
-    before: Callable[[ThreadBuilder], object] = lambda thread: None,
+    before: Callable[[ThreadBuilder], object] = nothing,
 ) -> None:
     """Add the allreduce of ``tile`` to a program: routes, and one role per position on a line.
 
@@ -147,23 +149,41 @@ def add_to(
     Raises:
       WaferError: Too few colours or input queues.
     """
+    add_roles(builder, axis, parts_of(builder, tile, phases, axis, broadcast)[0], before)
+
+
+def parts_of(
+    builder: ProgramBuilder,
+    tile: Tile,
+    phases: Phases,
+    axis: Axis,
+    broadcast: bool,
+    first_color: int = 0,
+) -> tuple[list[Part], int]:
+    """Paint the routes of `add_to`; what the positions do, and the next free colour."""
     hw, lines = builder.hw, Lines(builder, axis)
-    tree = paint(lines, hw, phases, 0, builder.name)
+    tree = paint(lines, hw, phases, first_color, builder.name)
     broadcast = broadcast and lines.length > 1
     if broadcast:
         check_colors(hw, tree.next_color + 1, builder.name)
         flood.paint(lines, tree.next_color, tree.root)
     heard = (len({s.color_in for s in steps} - {None}) for steps in tree.positions)
     check_queues(hw, max(heard), builder.name)
-    for i, (steps, positions) in enumerate(tree.positions.items()):
-        name = "root" if tree.root in positions else f"member {i}"
-        thread = lines.role(name, positions).thread()
-        before(thread)
+
+    def emit_steps(role: RoleBuilder, steps: Sequence[Step], at_root: bool) -> None:
+        thread = role.thread()
         emit(thread, steps, tile)
-        if broadcast and name == "root":
+        if broadcast and at_root:
             thread.send(tree.next_color, tile)
         elif broadcast:
             thread.receive(tree.next_color, tile)
+
+    parts = []
+    for i, (steps, positions) in enumerate(tree.positions.items()):
+        at_root = tree.root in positions
+        name = "root" if at_root else f"member {i}"
+        parts.append(Part(name, positions, partial(emit_steps, steps=steps, at_root=at_root)))
+    return parts, tree.next_color + broadcast
 
 
 def apply(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from wafer_jax.collectives import (
     allreduce_ktree,
+    allreduce_pipeline,
     broadcast,
     gemm,
     gemv,
@@ -39,6 +40,7 @@ class Algorithm:
 
 ALGORITHMS = {
     "allreduce.ktree": Algorithm(allreduce_ktree.program, allreduce_ktree.cost),
+    "allreduce.pipeline": Algorithm(allreduce_pipeline.program, allreduce_pipeline.cost),
     "broadcast": Algorithm(broadcast.program, broadcast.cost),
     "gemm": Algorithm(gemm.program, gemm.cost),
     "gemv": Algorithm(gemv.program, gemv.cost),
