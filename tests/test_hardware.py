@@ -24,6 +24,20 @@ def test_extending_keeps_what_it_does_not_change():
     assert wse3.output_queue_depths == (8,) * 8
 
 
+def test_a_preset_may_extend_one_that_extends_another():
+    wse3, silicon = wj.hardware("wse3"), wj.hardware("wse3_silicon")
+    assert silicon.hop_cycles == wse3.hop_cycles
+    assert silicon.sram_bytes == wj.hardware("wse2").sram_bytes
+    assert silicon.copy_cycles(1000) > wse3.copy_cycles(1000)
+
+
+def test_presets_in_a_circle_are_refused(tmp_path):
+    for name, base in (("a", "b"), ("b", "c"), ("c", "a")):
+        (tmp_path / f"{name}.yaml").write_text(f"extends: {base}")
+    with pytest.raises(wj.WaferError, match=r"in a circle: a -> b -> c -> a"):
+        wj.load_spec(tmp_path / "a.yaml")
+
+
 def test_replace_is_a_what_if():
     hw = wj.hardware("wse2", mesh=(3, 5))
     assert hw.mesh == (3, 5)

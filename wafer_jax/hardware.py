@@ -1,4 +1,4 @@
-"""Hardware specifications: one frozen dataclass, presets in YAML, one level of `extends`.
+"""Hardware specifications: one frozen dataclass, presets in YAML that may extend each other.
 
 A spec is static under jit, so every field is hashable. Cycles are the primary unit; seconds and
 joules are derived from ``clock_hz`` and ``power_watts``.
@@ -178,7 +178,7 @@ _RANGES = (
     ("clock_hz", 1.0, 1e12),
     ("hop_cycles", 1, 16),
     ("ramp_cycles", 1, 15),
-    ("colors", 1, 31),
+    ("colors", 1, 1 << 14),
     ("address_bits", 1, 16),
     ("router_depth", 1, 64),
     ("input_queue_depths", 1, 64),
@@ -270,11 +270,14 @@ def _load_preset(preset: str) -> HardwareSpec:
 def load_spec(path: str | Path) -> HardwareSpec:
     """Read a spec from YAML: every key a field, each ``{value, source}`` or a bare value.
 
+    ``extends: NAME`` starts from the keys of NAME.yaml beside it, which may extend another.
+
     Raises:
-      WaferError: Unreadable file, unknown or missing key, wrong type, value out of range.
+      WaferError: Unreadable file, unknown or missing key, wrong type, value out of range, presets
+        that extend each other in a circle.
     """
     path = Path(path)
-    values, sources = _read_yaml(path, may_extend=True)
+    values, sources = _read_yaml(path)
     return spec_from_values(values, path.name, sources)
 
 
@@ -305,7 +308,9 @@ def spec_from_values(
     return spec
 
 
-def _read_yaml(path: Path, *, may_extend: bool) -> tuple[dict[str, Any], dict[str, str]]:
+def _read_yaml(
+    path: Path, extended_by: tuple[str, ...] = ()
+) -> tuple[dict[str, Any], dict[str, str]]:
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -316,9 +321,14 @@ def _read_yaml(path: Path, *, may_extend: bool) -> tuple[dict[str, Any], dict[st
     sources: dict[str, str] = {}
     base = document.pop("extends", None)
     if base is not None:
-        if not may_extend or not isinstance(base, str) or not base.isidentifier():
-            raise WaferError(f"{path.name}: 'extends' takes one preset that extends no other")
-        values, sources = _read_yaml(path.parent / f"{base}.yaml", may_extend=False)
+        if not isinstance(base, str) or not base.isidentifier():
+            raise WaferError(f"{path.name}: 'extends' takes the name of one preset beside it")
+        chain = (*extended_by, path.stem)
+        if base in chain:
+            raise WaferError(
+                f"{path.name}: presets extend each other in a circle: {' -> '.join((*chain, base))}"
+            )
+        values, sources = _read_yaml(path.parent / f"{base}.yaml", chain)
     for key, entry in document.items():
         if isinstance(entry, dict):
             if set(entry) - {"value", "source"} or "value" not in entry:
