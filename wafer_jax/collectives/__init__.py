@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from wafer_jax.collectives import (
     allreduce_ktree,
     allreduce_pipeline,
+    allreduce_ring,
     broadcast,
     gemm,
     gemm_transposed,
@@ -20,12 +21,17 @@ from wafer_jax.collectives import (
 )
 
 reduce = SimpleNamespace(chain=reduce_chain.program, two_phase=reduce_two_phase.program)
-allreduce = SimpleNamespace(ktree=allreduce_ktree.program, pipeline=allreduce_pipeline.program)
+allreduce = SimpleNamespace(
+    ktree=allreduce_ktree.program,
+    pipeline=allreduce_pipeline.program,
+    ring=allreduce_ring.program,
+)
 
 __all__ = [
     "allreduce",
     "allreduce_ktree",
     "allreduce_pipeline",
+    "allreduce_ring",
     "broadcast",
     "gemm",
     "gemm_transposed",

@@ -34,7 +34,7 @@ def reduce_tree(tiles: jax.Array, phases: Phases, axis: Axis, op: Op = "add") ->
     Raises:
       WaferError: Unknown axis or op.
     """
-    combine = _combine(op, tiles.dtype)
+    combine = combination(op, tiles.dtype)
     where = tiles.ndim + axis_index(axis)
     for phase in phases:
         parts, start = [], 0
@@ -78,7 +78,12 @@ def _pass_along(chain: range, member: Callable, combine: Callable) -> jax.Array:
     return word
 
 
-def _combine(op: Op, dtype: jnp.dtype) -> Callable[[jax.Array, jax.Array], jax.Array]:
+def combination(op: Op, dtype: jnp.dtype) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """What combines two words as the fabric does, 16-bit sums rounded after every addition.
+
+    Raises:
+      WaferError: An unknown op.
+    """
     if op == "max":
         return jnp.maximum
     if op != "add":

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from wafer_jax.collectives import (
     allreduce_ktree,
     allreduce_pipeline,
+    allreduce_ring,
     broadcast,
     gemm,
     gemv,
@@ -41,6 +42,7 @@ class Algorithm:
 ALGORITHMS = {
     "allreduce.ktree": Algorithm(allreduce_ktree.program, allreduce_ktree.cost),
     "allreduce.pipeline": Algorithm(allreduce_pipeline.program, allreduce_pipeline.cost),
+    "allreduce.ring": Algorithm(allreduce_ring.program, allreduce_ring.cost),
     "broadcast": Algorithm(broadcast.program, broadcast.cost),
     "gemm": Algorithm(gemm.program, gemm.cost),
     "gemv": Algorithm(gemv.program, gemv.cost),
