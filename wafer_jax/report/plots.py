@@ -1,4 +1,4 @@
-"""Bars of cycles per operator (needs the extra ``viz``)."""
+"""Bars of cycles per operator, published figures against ours (needs the extra ``viz``)."""
 
 from pathlib import Path
 
@@ -10,6 +10,8 @@ from wafer_jax.report.files import atomic, check_output
 
 SHARES = {"compute_cycles": "#3b6fb6", "communication_cycles": "#e08a2e", "idle_cycles": "#c9c9c9"}
 """Columns of a breakdown whose sum is its cycles, with the colour of each."""
+MARKERS = "osD^vP*X"
+"""One per family of points."""
 
 
 def check_plot(path: str | Path, *inputs: str | Path) -> Path:
@@ -67,6 +69,34 @@ def _bars(axes, frame: pd.DataFrame) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.tick_params(axis="x", labelsize=9)
+
+
+def plot_validation(points: pd.DataFrame, path: str | Path) -> None:
+    """Draw published figures against ours, both axes logarithmic, a colour per family.
+
+    Args:
+      points: A row per point with the columns family, published and ours, all above 0 to be drawn.
+      path: File to write; its suffix chooses the format. It appears whole or not at all.
+
+    Raises:
+      WaferError: As for ``check_plot``.
+    """
+    path = check_plot(path)
+    figure = _figure((6.5, 6))
+    axes = figure.subplots()
+    drawn = points[(points["published"] > 0) & (points["ours"] > 0)]
+    for number, (family, rows) in enumerate(drawn.groupby("family", sort=False)):
+        axes.loglog(rows["published"], rows["ours"], MARKERS[number % len(MARKERS)], markersize=4,
+                    alpha=0.7, label=f"{family} ({len(rows)})")  # fmt: skip
+    if len(drawn):
+        ends = [drawn[["published", "ours"]].min().min(), drawn[["published", "ours"]].max().max()]
+        axes.plot(ends, ends, color="0.6", linewidth=0.8, zorder=0)
+        axes.legend(loc="upper left", frameon=False, fontsize=9)
+    axes.set(xlabel="published, in its unit", ylabel="ours, in the same unit")
+    axes.set_title("Published figures against ours", fontsize=11)
+    axes.spines[["top", "right"]].set_visible(False)
+    with atomic(path) as temporary:
+        figure.savefig(temporary, dpi=150)
 
 
 def _figure(size: tuple[float, float]):
