@@ -31,6 +31,7 @@ from wafer_jax.report.recording import Recording
 from wafer_jax.report.route_map import plot_routes
 from wafer_jax.report.stall_pictures import plot_compare
 from wafer_jax.report.stalls import compare
+from wafer_jax.report.validation import validate
 from wafer_jax.result import Result
 from wafer_jax.snapshot import snapshot
 from wafer_jax.views import queues, threads
@@ -91,6 +92,7 @@ __all__ = [
     "step",
     "sweep",
     "threads",
+    "validate",
 ]
 
 

@@ -18,6 +18,7 @@ from wafer_jax.cli.generate import generate
 from wafer_jax.cli.info import info
 from wafer_jax.cli.programs import run, show
 from wafer_jax.cli.sweep import sweep
+from wafer_jax.cli.validate import validate
 from wafer_jax.errors import WaferError
 
 USER_ERROR, DEFECT, INTERRUPTED = 2, 70, 130
@@ -32,7 +33,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-for command in (demo, generate, check, info, run, show, sweep):
+for command in (demo, generate, check, info, run, show, sweep, validate):
     app.command()(command)
 
 
