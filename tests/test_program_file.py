@@ -122,7 +122,7 @@ def _set(where, **values):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t, a: _set(t, version=VERSION + 1), "version 3 is not 2"),
+        (lambda t, a: _set(t, version=VERSION + 1), "version 4 is not 3"),
         (lambda t, a: _set(t, format="other"), "no program of wafer_jax"),
         (lambda t, a: t.pop("roles"), "damaged"),
         (lambda t, a: _set(t["hw"], hops=1), "unknown key hops"),

@@ -24,10 +24,12 @@ from wafer_jax.events import (
     Wait,
     event_slice,
     event_words,
+    is_wide,
     receive_color,
     send_color,
 )
 from wafer_jax.program import Program
+from wafer_jax.step_spec import halt_bit, pair_bit
 
 COPY = 0
 COMBINES: tuple[tuple[str, str], ...] = tuple(
@@ -52,7 +54,7 @@ BRANCHES = ("==", "!=", "<", ">=")
 
 
 def event_table(
-    program: Program, instances: list[Compute], semaphores: int
+    program: Program, instances: list[Compute], wide_masks: bool
 ) -> dict[str, np.ndarray]:
     """Fields of every event, [R + 1, T, E] int32; kernel instances are appended on the way."""
     longest = max((len(t) for r in program.roles for t in r.threads), default=1)
@@ -61,8 +63,7 @@ def event_table(
     table = {name: np.zeros(shape, np.int32) for name in names}
     for name in ("words_from", "cycles_from", "segment_from"):
         table[name][:] = -1
-    halt = 1 << (30 if len(program.colors) + semaphores > 14 else 14)
-    table["need_in"][:] = halt
+    table["need_in"][:] = halt_bit(wide_masks)
     table["kernel"][:] = -1
     index = {c: i for i, c in enumerate(program.colors)}
     numbers: dict[tuple, int] = {}
@@ -80,6 +81,8 @@ def event_table(
                     row["kernel"] = numbers[key]
                 for name, value in row.items():
                     table[name][r, t, e] = value
+                if is_wide(event):
+                    table["need_out"][r, t, e] |= pair_bit(wide_masks)
     return table
 
 

@@ -135,6 +135,12 @@ def _number_or_register(value: Any, where: str) -> int | Register:
     return value if isinstance(value, Register) else whole(value, where)
 
 
+def _flag(value: Any, where: str) -> bool:
+    if not isinstance(value, bool):
+        raise WaferError(f"{where} is {shown(value)}: give True or False")
+    return value
+
+
 def _kernel(value: Any, where: str) -> Kernel:
     if not isinstance(value, Kernel):
         raise WaferError(f"{where} is {shown(value)}: give wj.Kernel(name=..., fn=...)")
@@ -159,15 +165,17 @@ _CHECKS: dict[str, Callable[[Any, str], Any]] = {
     **dict.fromkeys(("inputs", "outputs"), _operands),
     "slice": as_slice,
     "kernel": _kernel,
+    "wide": _flag,
 }
 
 
 @dataclass(frozen=True)
 class Send(_Checked):
-    """Memory to fabric."""
+    """Memory to fabric; two ``wide`` streams share a cycle of the issue slot."""
 
     color: int
     slice: Slice
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -185,6 +193,7 @@ class Receive(_Checked):
     color: int
     slice: Slice
     combine: Combine = "copy"
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -196,6 +205,7 @@ class Forward(_Checked):
     words: int | Register
     slice: Slice | None = None
     combine: Combine = "copy"
+    wide: bool = False
 
 
 @dataclass(frozen=True)
@@ -317,6 +327,11 @@ def event_words(event: Event) -> int | Register:
     return 1
 
 
+def is_wide(event: Event) -> bool:
+    """Whether an event is a stream that leaves half of the issue slot to another wide one."""
+    return getattr(event, "wide", False)
+
+
 def registers_of(event: Event) -> tuple[int, ...]:
     """Registers that an event reads or writes."""
     match event:
@@ -354,17 +369,19 @@ def describe(event: Event, tiles: Collection[Tile] = ()) -> str:
     def where(s: Slice | None) -> str:
         return "" if s is None else _place(s, tiles)
 
+    wide = ", wide" if is_wide(event) else ""
+
     match event:
         case Send(color=c, slice=s):
-            return f"SEND     {count(s.words)} of {where(s)} on colour {c}"
+            return f"SEND     {count(s.words)} of {where(s)} on colour {c}{wide}"
         case SendControl(color=c, command=command):
             return f"CONTROL  {command} on colour {c}"
         case Receive(color=c, slice=s, combine=how):
             into = "to" if how == "copy" else f"{how} to"
-            return f"RECEIVE  {count(s.words)} from colour {c} {into} {where(s)}"
+            return f"RECEIVE  {count(s.words)} from colour {c} {into} {where(s)}{wide}"
         case Forward(color_in=a, color_out=b, words=n, slice=s, combine=how):
             combined = f" {how} {where(s)}" if s else ""
-            return f"FORWARD  {count(n)} from colour {a}{combined} on colour {b}"
+            return f"FORWARD  {count(n)} from colour {a}{combined} on colour {b}{wide}"
         case Compute(kernel=k, inputs=i, outputs=o, cycles=n):
             args = ", ".join(t.name for t in i)
             return f"COMPUTE  {', '.join(t.name for t in o)} = {k.name}({args}), {n} cycles"

@@ -37,6 +37,7 @@ from wafer_jax.events import (
     Tile,
     Wait,
     event_words,
+    is_wide,
     registers_of,
     send_color,
 )
@@ -111,7 +112,8 @@ def lower(
     carried = () if not values else tuple(range(num_colors)) if carry_all else dynamic
     marked = {*dynamic, *carried}
     instances: list[Compute] = []
-    table = event_table(program, instances, semaphores)
+    wide_masks = num_colors + semaphores > 13
+    table = event_table(program, instances, wide_masks)
     moves = any(isinstance(e, Reconfigure) for e in events)
     used = links(program)
     spec = StepSpec(
@@ -125,7 +127,7 @@ def lower(
         levels=1 + max((e.level for e in events if isinstance(e, Loop)), default=-1),
         events=table["words"].shape[-1],
         fifo=fifo,
-        wide_masks=num_colors + semaphores > 14,
+        wide_masks=wide_masks,
         hop_cycles=hw.hop_cycles,
         ramp_cycles=hw.ramp_cycles,
         arbitrates=share_links(program),
@@ -139,6 +141,7 @@ def lower(
         computes=bool(instances),
         registers=1 + max((r for e in events for r in registers_of(e)), default=-1),
         dynamic_lengths=any(isinstance(event_words(e), Register) for e in events),
+        pairs=num_threads > 1 and any(is_wide(e) for e in events),
         jitter=jitter,
         watchdog=watchdog,
         packets=packets,

@@ -26,7 +26,7 @@ from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec, spec_from_values
 from wafer_jax.program import Program, Queues, Role, Segment
 from wafer_jax.validation import validate
 
-FORMAT, VERSION = "wafer_jax program", 2
+FORMAT, VERSION = "wafer_jax program", 3
 MAX_BYTES = 4 << 30
 """Bytes that a file may unpack to."""
 _OPERATIONS: dict[str, type] = {
@@ -223,6 +223,9 @@ def _field(name: str, value: Any, kernels: dict[str, Kernel]) -> Any:
             return tuple(_register(o) if "register" in o else _tile(o) for o in value)
         case "combine" | "relation" | "command":
             _expect(value in _ENUMERATED[name], f"there is no {name} {value!r}")
+            return value
+        case "wide":
+            _expect(isinstance(value, bool), f"wide = {value!r} is neither true nor false")
             return value
         case "words" | "cycles" | "segment":
             return _register(value) if isinstance(value, dict) else _number(value)

@@ -54,6 +54,16 @@ Form = tuple[tuple[int, ...], str]
 REGISTER = "register"
 
 
+def halt_bit(wide_masks: bool) -> int:
+    """A need that is never met: the mark of a halted thread."""
+    return 1 << (30 if wide_masks else 14)
+
+
+def pair_bit(wide_masks: bool) -> int:
+    """A need that is always met: the mark of a wide stream."""
+    return halt_bit(wide_masks) >> 1
+
+
 @dataclass(frozen=True)
 class KernelKind:
     """A kernel body with the shapes it works on; instances differ only in offsets."""
@@ -93,6 +103,7 @@ class StepSpec:
       computes: The program has kernels (their duration matters without values, too).
       registers: Registers in use.
       dynamic_lengths: Some stream takes its number of words from a register.
+      pairs: Two wide streams of a PE may issue in one cycle.
       jitter: Threads start late and stall.
       watchdog: Threads that are blocked for long end the run.
       packets: Words travel in packets, so links and issue slots may be busy.
@@ -130,6 +141,7 @@ class StepSpec:
     computes: bool
     registers: int
     dynamic_lengths: bool
+    pairs: bool
     jitter: bool
     watchdog: bool
     packets: bool
@@ -165,7 +177,12 @@ class StepSpec:
     @property
     def halt_bit(self) -> int:
         """A need that is never met: the mark of a halted thread."""
-        return 1 << (30 if self.wide_masks else 14)
+        return halt_bit(self.wide_masks)
+
+    @property
+    def pair_bit(self) -> int:
+        """A need that is always met: the mark of a wide stream."""
+        return pair_bit(self.wide_masks)
 
 
 @jax.tree_util.register_dataclass

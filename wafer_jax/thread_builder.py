@@ -48,17 +48,19 @@ class ThreadBuilder:
         self.events.append(event)
         return self
 
-    def send(self, color: int, data: Tile | Slice) -> "ThreadBuilder":
-        """Send a tile or slice on a colour."""
-        return self._add(Send(color, as_slice(data, "send: data")))
+    def send(self, color: int, data: Tile | Slice, *, wide: bool = False) -> "ThreadBuilder":
+        """Send a tile or slice on a colour; two wide streams share a cycle of the issue slot."""
+        return self._add(Send(color, as_slice(data, "send: data"), wide))
 
     def control(self, color: int, command: Command) -> "ThreadBuilder":
         """Send a control wavelet: "none", "advance", "reset" or "tear down"."""
         return self._add(SendControl(color, command))
 
-    def receive(self, color: int, into: Tile | Slice, combine: Combine = "copy") -> "ThreadBuilder":
+    def receive(
+        self, color: int, into: Tile | Slice, combine: Combine = "copy", *, wide: bool = False
+    ) -> "ThreadBuilder":
         """Receive words from a colour into a tile or slice, or add them to it."""
-        return self._add(Receive(color, as_slice(into, "receive: into"), combine))
+        return self._add(Receive(color, as_slice(into, "receive: into"), combine, wide))
 
     def forward(
         self,
@@ -68,6 +70,7 @@ class ThreadBuilder:
         combine: Combine = "add",
         *,
         words: int | Register = 0,
+        wide: bool = False,
     ) -> "ThreadBuilder":
         """Pass words on from one colour to another, combined with a tile if given."""
         if data is None:
@@ -75,9 +78,9 @@ class ThreadBuilder:
                 raise WaferError(
                     f"forward {color_in} -> {color_out}: say how many words, or a tile"
                 )
-            return self._add(Forward(color_in, color_out, words))
+            return self._add(Forward(color_in, color_out, words, wide=wide))
         data = as_slice(data, "forward: data")
-        return self._add(Forward(color_in, color_out, data.words, data, combine))
+        return self._add(Forward(color_in, color_out, data.words, data, combine, wide))
 
     def compute(
         self,

@@ -48,6 +48,7 @@ from wafer_jax.events import (
     Wait,
     event_slice,
     event_words,
+    is_wide,
     receive_color,
     send_color,
 )
@@ -151,7 +152,7 @@ class Oracle:
             for pe in self.pes.values()
             for c in oracle_router.arbitrate(self, pe)
         ]
-        issues = [(pe, thread) for pe in self.pes.values() if (thread := self._choose(pe))]
+        issues = [(pe, thread) for pe in self.pes.values() for thread in self._choose(pe)]
         starving = self._starving([thread for _, thread in issues])
         # Every decision is made: from here on the state may change. Routes and latencies do so
         # last, since all words of a cycle move by those of the snapshot.
@@ -213,19 +214,26 @@ class Oracle:
 
     # ---- threads (section 2.2) ---------------------------------------------------------------
 
-    def _choose(self, pe: Pe) -> Thread | None:
-        """The thread that takes the issue slot in this cycle; moves the thread pointer."""
+    def _choose(self, pe: Pe) -> list[Thread]:
+        """The threads that issue in this cycle; moves the thread pointer."""
         count = len(pe.threads)
         order = [(pe.thread_pointer + i) % count for i in range(count)]
         requests = [t for t in order if self._requests(pe, pe.threads[t])]
         if not requests:
-            return None
+            return []
         if self.now < pe.slot_free:
             self.seen["busy_slot"] += 1
-            return None
+            return []
         self.seen["slot_contention"] += len(requests) > 1
-        pe.thread_pointer = (requests[0] + 1) % count
-        return pe.threads[requests[0]]
+        chosen = requests[:1]
+        if self._is_wide(pe.threads[chosen[0]]):
+            chosen += [t for t in requests[1:] if self._is_wide(pe.threads[t])][:1]
+        self.seen["pair"] += len(chosen) == 2
+        pe.thread_pointer = (chosen[-1] + 1) % count
+        return [pe.threads[t] for t in chosen]
+
+    def _is_wide(self, thread: Thread) -> bool:
+        return is_wide(thread.event) and thread.words >= 1
 
     def _requests(self, pe: Pe, thread: Thread) -> bool:
         if thread.halted or self.now < thread.ready_at:

@@ -33,7 +33,7 @@ from wafer_jax.step import (
 )
 from wafer_jax.step import fifo as f
 from wafer_jax.step.halo import agree
-from wafer_jax.step.issue import Issue, select
+from wafer_jax.step.issue import Issue, select, together
 from wafer_jax.step.reduce import or_lanes
 from wafer_jax.step_spec import Code, StepSpec
 
@@ -141,13 +141,13 @@ def cycle(
             state.color_pointer,
             carried,
         )
-        issue = threads.decide(spec, routes, state, router, inputs)
+        first, second = threads.decide(spec, routes, state, router, inputs)
+        issue = together(first, second)
         state = _record_decisions(spec, code, state, router, moves, issue)
     with jax.named_scope("apply"):
         before = router, inputs
         router, inputs = _move_words(spec, router, inputs, moves, issue, controls)
-        router, inputs, issue = lax.optimization_barrier((router, inputs, _as_tuple(issue)))
-        issue = Issue(*issue)
+        router, inputs, first, second, issue = _barrier(router, inputs, first, second, issue)
         flags = or_lanes(spec, _flags(spec, moves, issue))
         state = replace(
             state,
@@ -160,30 +160,37 @@ def cycle(
             ),
             semaphores=_count_semaphores(spec, state, issue),
         )
-        pushed = None
+        pushed = []
         if spec.values:
-            nothing = jnp.zeros(spec.lanes, jnp.uint32)
+            nothing = [jnp.zeros(spec.lanes, jnp.uint32)] * (1 if second is None else 2)
             state, pushed = lax.cond(
                 flags & _STREAMED != 0,
-                lambda s: _stream(spec, code, s, issue),
+                lambda s: _stream(spec, code, s, first, second),
                 lambda s: (s, nothing),
                 state,
             )
         state = packets.occupy(spec, state, moves, issue)
         if spec.dynamic or spec.carried:
             switched = dynamic.apply_commands(spec, code, state, moves)
-            state = slots.move(spec, switched, *before, moves, issue, pushed)
+            sent = list(zip((first, second), pushed, strict=False))
+            state = slots.move(spec, switched, *before, moves, issue, sent)
             state = replace(state, passed=dynamic.count_passed(spec, state, moves))
     with jax.named_scope("load"):
         state = lax.cond(
-            flags & _FINISHED != 0, lambda s: _load(spec, code, s, issue), lambda s: s, state
+            flags & _FINISHED != 0,
+            lambda s: _load(spec, code, s, first, second),
+            lambda s: s,
+            state,
         )
     with jax.named_scope("skip"):
         return _next_cycle(spec, state, flags & _ACTIVE != 0, wake)
 
 
-def _as_tuple(issue: Issue) -> tuple:
-    return (issue.wins, issue.pops, issue.pushes, issue.issued, issue.finished, issue.pointer)
+def _barrier(router, inputs, *issues: Issue | None) -> tuple:
+    """The arguments, as values that XLA does not look through."""
+    fields = [None if i is None else vars(i) for i in issues]
+    router, inputs, fields = lax.optimization_barrier((router, inputs, fields))
+    return router, inputs, *(None if f is None else Issue(**f) for f in fields)
 
 
 def _move_words(
@@ -235,7 +242,18 @@ def _count_semaphores(spec: StepSpec, state: WaferState, issue: Issue) -> tuple[
     )
 
 
-def _load(spec: StepSpec, code: Code, state: WaferState, issue: Issue) -> WaferState:
+def _load(
+    spec: StepSpec, code: Code, state: WaferState, first: Issue, second: Issue | None
+) -> WaferState:
+    state = _load_for(spec, code, state, first)
+    if second is None:
+        return state
+    # It was a stream: no registers, no segment, no kernel.
+    old = threads.finished_rows(spec, code, state, second)
+    return _load_next(spec, code, state, second, old, jnp.zeros(spec.lanes, jnp.int32))
+
+
+def _load_for(spec: StepSpec, code: Code, state: WaferState, issue: Issue) -> WaferState:
     old = threads.finished_rows(spec, code, state, issue)
     duration = threads.durations(spec, code, state, old)
     if spec.registers:
@@ -246,6 +264,17 @@ def _load(spec: StepSpec, code: Code, state: WaferState, issue: Issue) -> WaferS
     if spec.kernels:
         state, faults = kernels.start(spec, code, state, issue, old, duration)
         state = _record(spec, state, faults, _where(spec, state, issue))
+    return _load_next(spec, code, state, issue, old, duration)
+
+
+def _load_next(
+    spec: StepSpec,
+    code: Code,
+    state: WaferState,
+    issue: Issue,
+    old: jax.Array,
+    duration: jax.Array,
+) -> WaferState:
     changed, row = threads.load_next(spec, code, state, issue, old, duration)
     if state.memory is not None:
         received = dict(zip(spec.delivered, changed["received"], strict=True))
@@ -257,11 +286,17 @@ def _load(spec: StepSpec, code: Code, state: WaferState, issue: Issue) -> WaferS
 
 
 def _stream(
-    spec: StepSpec, code: Code, state: WaferState, issue: Issue
-) -> tuple[WaferState, jax.Array]:
-    assert state.memory is not None
-    store, faults, pushed = memory.stream(spec, code, state.now, state.memory, issue)
-    state = _record(spec, replace(state, memory=store), faults, _where(spec, state, issue))
+    spec: StepSpec, code: Code, state: WaferState, first: Issue, second: Issue | None
+) -> tuple[WaferState, list[jax.Array]]:
+    """Move the words of this cycle; also the payloads [n] uint32 that each winner pushes."""
+    pushed = []
+    for issue in (first, second):
+        if issue is None:
+            continue
+        assert state.memory is not None
+        store, faults, word = memory.stream(spec, code, state.now, state.memory, issue)
+        state = _record(spec, replace(state, memory=store), faults, _where(spec, state, issue))
+        pushed.append(word)
     return state, pushed
 
 

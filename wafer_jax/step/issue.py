@@ -1,6 +1,6 @@
 """Who issues in a cycle: the outcome of the threads' decision."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 @dataclass(frozen=True)
 class Issue:
-    """The thread that issues on each PE in a cycle.
+    """The thread that issues on each PE in a cycle (or, `together`, the two wide ones).
 
     Attributes:
       wins: T arrays [n] bool, at most one of them holds per lane.
@@ -25,6 +25,20 @@ class Issue:
     issued: jax.Array
     finished: jax.Array
     pointer: jax.Array | None
+
+
+def together(first: Issue, second: Issue | None) -> Issue:
+    """What both issue, for all that looks at threads, colours and semaphores one by one."""
+    if second is None:
+        return first
+    return replace(
+        second,
+        wins=[a | b for a, b in zip(first.wins, second.wins, strict=True)],
+        pops=first.pops | second.pops,
+        pushes=first.pushes | second.pushes,
+        issued=first.issued | second.issued,
+        finished=first.finished | second.finished,
+    )
 
 
 def select(wins: list[jax.Array], planes: tuple[jax.Array, ...]) -> jax.Array:

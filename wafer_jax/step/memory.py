@@ -2,8 +2,8 @@
 
 Where routes are fixed payloads do not travel: a sender writes its k-th word to its ring of the
 log, the receiver reads it there (`routes.payload_rings`). Those of carried colours travel
-(slots.py). At most one thread per PE issues, so a cycle costs one read and one write of SRAM and
-of the log per lane.
+(slots.py). A PE issues once per cycle (a pair of wide streams: twice), which costs one read and
+one write of SRAM and of the log per lane.
 """
 
 from dataclasses import replace

@@ -47,7 +47,7 @@ def move(
     inputs: dict[int, jax.Array],
     moves: Moves,
     issue: Issue,
-    pushed: jax.Array | None,
+    pushed: list[tuple[Issue, jax.Array]],
 ) -> WaferState:
     """Let marks and payloads follow the words of this cycle.
 
@@ -58,16 +58,16 @@ def move(
       inputs: The same of the input queues.
       moves: What the routers decided.
       issue: What the threads decided.
-      pushed: [n] uint32, payload of the word that the winner sends, or None without values.
+      pushed: Who sends, with the payloads [n] uint32; empty without values.
     """
-    mark = dynamic.sent_mark(spec, state, issue)
+    marked = [(issue, dynamic.sent_mark(spec, state, issue))]
     controls = dynamic.control_heads(spec, state)
     edges, count = moves.carried_edges, len(spec.dynamic)
     marks = tuple(
-        _through_router(spec, slots, c, router[c], moves, beyond, issue, mark)
+        _through_router(spec, slots, c, router[c], moves, beyond, marked)
         for c, slots, beyond in zip(spec.dynamic, state.marks, edges[:count], strict=True)
     )
-    if state.memory is None or pushed is None:
+    if state.memory is None or not pushed:
         return replace(state, marks=marks)
     memory = state.memory
     heads = {c: words[0] for c, words in zip(spec.carried, memory.router_words, strict=True)}
@@ -80,7 +80,7 @@ def move(
             delivered &= ~controls[c]
         input_words.append(put(shift(slots, popped != 0), place, heads[c], delivered))
     router_words = tuple(
-        _through_router(spec, slots, c, router[c], moves, beyond, issue, pushed)
+        _through_router(spec, slots, c, router[c], moves, beyond, pushed)
         for c, slots, beyond in zip(spec.carried, memory.router_words, edges[count:], strict=True)
     )
     memory = replace(memory, router_words=router_words, input_words=tuple(input_words))
@@ -94,16 +94,15 @@ def _through_router(
     router: jax.Array,
     moves: Moves,
     beyond: Edges,
-    issue: Issue,
-    sent: jax.Array,
+    sent: list[tuple[Issue, jax.Array]],
 ) -> jax.Array:
     """Slots of a router FIFO after the head left, and a word came from a link or a thread."""
     taken = moves.taken[color]
     place = f.total(spec.fifo, router) - (taken != 0).astype(spec.fifo.dtype)
     arrived = routers.arriving_words(spec, moves, slots[0], beyond, color)
     here = moves.arriving[color] != 0
-    if color in spec.sending:
+    for issue, word in sent if color in spec.sending else ():
         sends = issue.pushes >> color & 1 == 1
-        arrived = jnp.where(sends, sent.astype(slots.dtype), arrived)
+        arrived = jnp.where(sends, word.astype(slots.dtype), arrived)
         here |= sends
     return put(shift(slots, taken != 0), place, arrived, here)

@@ -20,10 +20,26 @@ def decide(
     state: WaferState,
     router: list[jax.Array],
     inputs: dict[int, jax.Array],
-) -> Issue:
-    """Choose the thread that issues, on the snapshot after the delay lines advanced."""
+) -> tuple[Issue, Issue | None]:
+    """Choose who issues, on the snapshot after the delay lines advanced.
+
+    Returns:
+      The thread that takes the slot; where some streams are wide, the one that shares it.
+    """
     asking = requests(spec, routes, state, router, inputs)
     wins, pointer = _grant(spec, asking, state.thread_pointer)
+    first = _issue(state, wins, pointer)
+    if not spec.pairs:
+        return first, None
+    half = first.pushes & spec.pair_bit != 0
+    asking = [
+        ask & half & ~win & (needs & spec.pair_bit != 0)
+        for ask, win, needs in zip(asking, wins, state.need_out, strict=True)
+    ]
+    return first, _issue(state, *_grant(spec, asking, pointer))
+
+
+def _issue(state: WaferState, wins: list[jax.Array], pointer: jax.Array | None) -> Issue:
     left = select(wins, state.left)
     return Issue(
         wins=wins,
@@ -64,7 +80,8 @@ def _resources(
     """Masks [n]: colours with a ready word and positive semaphores; colours with room."""
     dtype, fifo = spec.mask_dtype, spec.fifo
     available = jnp.zeros(spec.lanes, dtype)
-    room = jnp.full(spec.lanes, ((1 << spec.semaphores) - 1) << spec.colors, dtype)
+    always = ((1 << spec.semaphores) - 1) << spec.colors | spec.pair_bit
+    room = jnp.full(spec.lanes, always, dtype)
     for c in spec.delivered:
         available |= (f.ready(fifo, inputs[c]) > 0).astype(dtype) << c
     for s, count in enumerate(state.semaphores):
