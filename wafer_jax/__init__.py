@@ -38,6 +38,7 @@ from wafer_jax.views import queues, threads
 
 if TYPE_CHECKING:
     from wafer_jax import models, runtime
+    from wafer_jax.report.audit import audit
     from wafer_jax.runtime.sweep import sweep
 
 __all__ = [
@@ -65,6 +66,7 @@ __all__ = [
     "WaferState",
     "__version__",
     "allreduce",
+    "audit",
     "broadcast",
     "compare",
     "deadlock_sentence",
@@ -97,9 +99,11 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    """Import these on first use: models bring flax and the tokenizers along."""
+    """Import these on first use: models bring flax and the tokenizers along, tables pandas."""
     if name in ("models", "runtime"):
         return importlib.import_module(f"wafer_jax.{name}")
+    if name == "audit":
+        return importlib.import_module("wafer_jax.report.audit").audit
     if name == "sweep":
         return importlib.import_module("wafer_jax.runtime.sweep").sweep
     raise AttributeError(f"module 'wafer_jax' has no attribute {name!r}")

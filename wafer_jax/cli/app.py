@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from wafer_jax._version import __version__
+from wafer_jax.cli.audit import audit
 from wafer_jax.cli.check import check
 from wafer_jax.cli.demo import demo
 from wafer_jax.cli.generate import generate
