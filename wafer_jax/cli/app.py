@@ -34,7 +34,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-for command in (demo, generate, check, info, run, show, sweep, validate):
+for command in (demo, generate, check, info, run, show, sweep, audit, validate):
     app.command()(command)
 
 

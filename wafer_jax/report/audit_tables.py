@@ -182,7 +182,7 @@ def ktree_table(hw: HardwareSpec, size: int, progress: Progress | None = None) -
         Line("paper", "L", "K N^(1/K) / 2", formula, None, ""),
     )
     notes = (
-        "The paper gives the root K + 1 paths: one per phase, and the broadcast. Here both sides of "
+        "The paper gives the root K + 1 paths: one per phase, and the broadcast. Here the sides of "
         "a group reach its root on colours of their own: 2 K in, and one for the broadcast.",
     )
     return ComplianceTable(f"K-tree over K, N = {size}", _heads("K", phases), line, notes)
