@@ -127,7 +127,7 @@ def test_cost_is_the_kernel_and_the_tree():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: gemv.apply(jnp.zeros((2, 3, 3)), jnp.zeros((3, 2, 3, 3))), "MeshGEMV: x"),
+        (lambda: gemv.apply(jnp.zeros((2, 3, 3)), jnp.zeros((3, 2, 3, 3))), "GEMV: x"),
         (lambda: gemv.apply(jnp.zeros((2, 3, 3)), jnp.zeros((2, 2, 3, 3)), values="fast"), "fast"),
         (lambda: tile_matrix(jnp.zeros(3), (2, 2)), "expected an array of 2 axes"),
         (lambda: tile_vector(jnp.zeros(3), (2, 2), "z"), "axis 'z'"),  # pyright: ignore

@@ -14,26 +14,19 @@ import jax
 import jax.numpy as jnp
 
 from wafer_jax.builder import ProgramBuilder
-from wafer_jax.collectives import allreduce_ktree
-from wafer_jax.collectives.kernels import GEMV, gemv, gemv_cycles
+from wafer_jax.collectives import allreduce_ktree, gemv_pipeline, gemv_ring
+from wafer_jax.collectives.gemv_local import add_tiles, check_operands, cost_parts, product
 from wafer_jax.collectives.lines import line_length
 from wafer_jax.collectives.tiles import (
     Axis,
     axis_index,
-    tile_size,
     tile_vector,
     untile_matrix,
     untile_vector,
 )
 from wafer_jax.errors import WaferError
-from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES, HardwareSpec
+from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
-
-
-def tile_shape(hw: HardwareSpec, rows: int, cols: int, axis: Axis = "y") -> tuple[int, int]:
-    """(k, n) of one PE's tile of a [rows, cols] matrix whose rows are cut along ``axis``."""
-    other: Axis = "x" if axis == "y" else "y"
-    return tile_size(rows, line_length(hw, axis)), tile_size(cols, line_length(hw, other))
 
 
 def program(
@@ -63,21 +56,18 @@ def program(
     Raises:
       WaferError: Tiles over the SRAM budget; too few colours or input queues for k.
     """
-    tile_rows, tile_cols = tile_shape(hw, rows, cols, axis)
     builder = ProgramBuilder(hw, f"MeshGEMV {rows}x{cols}, k={k}, summed along {axis}")
-    x = builder.tile("x", (tile_rows,), dtype)
-    w = builder.tile("w", (tile_rows, tile_cols), dtype)
-    y = builder.tile("y", (tile_cols,), dtype)
-    cycles = gemv_cycles(hw, tile_rows, tile_cols, dtype)
+    y, multiply = add_tiles(builder, rows, cols, axis, dtype)
     phases = allreduce_ktree.phases_of(line_length(hw, axis), k, groups)
-    allreduce_ktree.add_to(
-        builder, y, phases, axis, broadcast, lambda t: t.compute(GEMV, (x, w), (y,), cycles)
-    )
+    allreduce_ktree.add_to(builder, y, phases, axis, broadcast, multiply)
     return builder.build(inputs=("x", "w"), outputs=("y",))
 
 
 mesh = program
 """The name of `program` in ``wj.gemv.mesh(...)``."""
+
+pipeline, ring = gemv_pipeline.program, gemv_ring.program
+"""The same product with other allreduces, to compare with."""
 
 
 def apply(
@@ -108,13 +98,11 @@ def apply(
     Raises:
       WaferError: Shapes that do not match; an unknown axis or ``values``.
     """
-    if x.ndim != 3 or w.ndim != 4 or w.shape != (*x.shape[:1], *w.shape[1:2], *x.shape[1:]):
-        raise WaferError(f"MeshGEMV: x {x.shape} and w {w.shape} are not [k, Y, X], [k, n, Y, X]")
     if values == "ordered":
-        partial = gemv(x, w)
-        return allreduce_ktree.apply(partial, k, axis, broadcast, groups)
+        return allreduce_ktree.apply(product(x, w), k, axis, broadcast, groups)
     if values != "dense":
         raise WaferError(f'values={values!r}: choose "ordered" or "dense"')
+    check_operands(x, w)
     return _dense(x, w, axis, broadcast)
 
 
@@ -125,8 +113,8 @@ def _dense(x: jax.Array, w: jax.Array, axis: Axis, broadcast: bool) -> jax.Array
     rows, cols = tile_rows * pes[here], tile_cols * pes[axis_index(other)]
     vector = untile_vector(x, rows, axis)
     matrix = untile_matrix(w, (rows, cols), axis)
-    product = jnp.matmul(vector, matrix, preferred_element_type=jnp.float32).astype(x.dtype)
-    tiles = tile_vector(product, (pes[0], pes[1]), other)
+    dense = jnp.matmul(vector, matrix, preferred_element_type=jnp.float32).astype(x.dtype)
+    tiles = tile_vector(dense, (pes[0], pes[1]), other)
     if broadcast:
         return tiles
     return tiles[:, :1, :] if axis == "y" else tiles[:, :, :1]
@@ -143,7 +131,5 @@ def cost(
     dtype: str = "float32",
 ) -> int:
     """Cycles: the local product, then the K-tree (WaferLLM section 6; `allreduce_ktree.cost`)."""
-    tile_rows, tile_cols = tile_shape(hw, rows, cols, axis)
-    words = tile_size(tile_cols * DTYPE_BYTES[dtype], WORD_BYTES)
-    compute = gemv_cycles(hw, tile_rows, tile_cols, dtype)
+    compute, words = cost_parts(hw, rows, cols, axis, dtype)
     return compute + allreduce_ktree.cost(hw, words, k, axis, broadcast, groups)

@@ -12,6 +12,8 @@ from wafer_jax.collectives import (
     broadcast,
     gemm,
     gemv,
+    gemv_pipeline,
+    gemv_ring,
     reduce_chain,
     reduce_two_phase,
 )
@@ -46,6 +48,8 @@ ALGORITHMS = {
     "broadcast": Algorithm(broadcast.program, broadcast.cost),
     "gemm": Algorithm(gemm.program, gemm.cost),
     "gemv": Algorithm(gemv.program, gemv.cost),
+    "gemv.pipeline": Algorithm(gemv_pipeline.program, gemv_pipeline.cost),
+    "gemv.ring": Algorithm(gemv_ring.program, gemv_ring.cost),
     "reduce.chain": Algorithm(reduce_chain.program, reduce_chain.cost),
     "reduce.two_phase": Algorithm(reduce_two_phase.program, reduce_two_phase.cost),
 }
