@@ -1,5 +1,6 @@
 """``wafer-jax validate``: published measurements beside our cycles."""
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,10 +10,12 @@ from wafer_jax.cli.options import Json
 from wafer_jax.cli.output import Output
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from wafer_jax.report.validation import Validation
 
-SHOWN = ["family", "experiment", "device", "size", "measured_on", "level", "published", "ours",
-         "unit", "error_percent", "calibrated"]  # fmt: skip
+SHOWN = ["experiment", "size", "mesh", "kind", "preset", "level", "published", "ours", "unit",
+         "error_percent", "calibrated"]  # fmt: skip
 
 
 def validate(
@@ -43,11 +46,10 @@ def validate(
     with out.progress("comparing") as report:
         found = validation.validate(family, points, progress=report)
     summary, frame = found.summary(), found.frame()
-    if every and found.points:
-        shown = frame.rename(columns={"kind": "measured_on"}).loc[:, SHOWN]
-        out.show(table(shown), "")
+    if every:
+        _show_points(out, frame)
     if found.points:
-        out.show(table(summary))
+        out.show(table(summary.drop(columns="measured_on")))
     _show_rest(out, found, points is not None or every)
     if plot is not None:
         found.plot(plot)
@@ -66,17 +68,27 @@ def validate(
         raise typer.Exit(1)
 
 
+def _show_points(out: Output, frame: "pd.DataFrame") -> None:
+    """Every point, in lines as long as they must be: a table for terminals would cut them."""
+    from wafer_jax.report.frames import cell
+
+    for name, rows in frame.groupby("family", sort=False):
+        texts = rows[SHOWN].astype(object)
+        texts["error_percent"] = [f"{value:+.1f}" for value in rows["error_percent"]]
+        texts["mesh"] = ["" if mesh is None else "{}x{}".format(*mesh) for mesh in rows["mesh"]]
+        out.section(str(name))
+        out.text(texts.map(cell).to_string(index=False))
+    out.text("")
+
+
 def _show_rest(out: Output, found: "Validation", each: bool) -> None:
-    """Rows without a figure of ours: each with its reason, or only how many there are."""
-    import pandas as pd
-
-    from wafer_jax.report.frames import table
-
+    """Rows without a figure of ours: each with its reason, or how many there are of a reason."""
     if not found.unexpressed:
         return
     out.show("", f"{len(found.unexpressed)} rows are not compared:")
     if each:
-        out.show(table(pd.DataFrame([vars(row) for row in found.unexpressed])))
+        lines = [f"line {r.line}: {r.experiment} {r.size}: {r.reason}" for r in found.unexpressed]
     else:
-        reasons = pd.Series([row.reason for row in found.unexpressed]).value_counts()
-        out.text("\n".join(f"  {count}: {reason}" for reason, count in reasons.items()))
+        counts = Counter(row.reason for row in found.unexpressed)
+        lines = [f"{count}: {reason}" for reason, count in counts.most_common()]
+    out.text("\n".join(lines))

@@ -6,7 +6,7 @@ figures were used for are in the presets, with their source.
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -144,10 +144,10 @@ class Validation:
         """One row per point, errors in percent."""
         import pandas as pd
 
-        rows = [asdict(point) for point in self.points]
-        for row in rows:
-            row["error_percent"] = 100 * row.pop("error")
-        return pd.DataFrame(rows)
+        columns = [field.name for field in fields(ValidationPoint)]
+        frame = pd.DataFrame([asdict(point) for point in self.points], columns=columns)
+        frame["error"] *= 100
+        return frame.rename(columns={"error": "error_percent"})
 
     @property
     def met(self) -> bool:
