@@ -10,6 +10,7 @@ from wafer_jax.collectives import (
     allreduce_pipeline,
     allreduce_ring,
     broadcast,
+    broadcast_2d,
     gemm,
     gemm_transposed,
     gemv,
@@ -17,12 +18,25 @@ from wafer_jax.collectives import (
     gemv_ring,
     interleave,
     kv_shift,
+    reduce_2d,
+    reduce_auto_gen,
+    reduce_binary_tree,
     reduce_chain,
+    reduce_snake,
+    reduce_star,
     reduce_two_phase,
     relayout,
 )
 
-reduce = SimpleNamespace(chain=reduce_chain.program, two_phase=reduce_two_phase.program)
+reduce = SimpleNamespace(
+    auto_gen=reduce_auto_gen.program,
+    binary_tree=reduce_binary_tree.program,
+    chain=reduce_chain.program,
+    rows_then_columns=reduce_2d.program,
+    snake=reduce_snake.program,
+    star=reduce_star.program,
+    two_phase=reduce_two_phase.program,
+)
 allreduce = SimpleNamespace(
     ktree=allreduce_ktree.program,
     pipeline=allreduce_pipeline.program,
@@ -35,6 +49,7 @@ __all__ = [
     "allreduce_pipeline",
     "allreduce_ring",
     "broadcast",
+    "broadcast_2d",
     "gemm",
     "gemm_transposed",
     "gemv",
@@ -43,7 +58,12 @@ __all__ = [
     "interleave",
     "kv_shift",
     "reduce",
+    "reduce_2d",
+    "reduce_auto_gen",
+    "reduce_binary_tree",
     "reduce_chain",
+    "reduce_snake",
+    "reduce_star",
     "reduce_two_phase",
     "relayout",
 ]

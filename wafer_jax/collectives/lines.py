@@ -13,7 +13,7 @@ from wafer_jax.hardware import E, HardwareSpec, N, S, W
 
 
 class Lines:
-    """All lines of a mesh along one axis, painted alike.
+    """Lines of a mesh along one axis, painted alike: all, or those at ``across``.
 
     Attributes:
       length: PEs of a line.
@@ -21,23 +21,30 @@ class Lines:
       back: The opposite direction, W or N.
     """
 
-    def __init__(self, builder: ProgramBuilder, axis: Axis) -> None:
+    def __init__(self, builder: ProgramBuilder, axis: Axis, across: Index = slice(None)) -> None:
         self.length = line_length(builder.hw, axis)
         self.forward, self.back = (E, W) if axis == "x" else (S, N)
         self._builder = builder
         self._axis = axis
+        self._across = across
 
     def route(self, color: int, positions: Sequence[int], rx: int, tx: int | Sequence[int]) -> None:
         """Set a colour's route at some positions of every line."""
         self._builder.route(color, *self._at(positions), rx, tx)
+
+    def switch(
+        self, color: int, positions: Sequence[int], *switch_positions: tuple[int, int]
+    ) -> None:
+        """Make a colour's router a switch, with its (rx, tx) in order, at some positions."""
+        self._builder.switch(color, *self._at(positions), *switch_positions)
 
     def role(self, name: str, positions: Sequence[int]) -> RoleBuilder:
         """A new role for some positions of every line."""
         return self._builder.role(name, at=self._at(positions))
 
     def _at(self, positions: Sequence[int]) -> tuple[Index, Index]:
-        everywhere = slice(None)
-        return (everywhere, positions) if self._axis == "x" else (positions, everywhere)
+        across = self._across
+        return (across, positions) if self._axis == "x" else (positions, across)
 
 
 def line_length(hw: HardwareSpec, axis: Axis) -> int:
