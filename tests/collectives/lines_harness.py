@@ -50,9 +50,11 @@ def oracle_cycles(program: Program) -> int:
     return int(final["ready_at"].max())
 
 
-def oracle_tile(program: Program, x: np.ndarray, name: str = "x") -> np.ndarray:
-    """A tile [..., Y, X] after the oracle ran a program with input x."""
-    oracle = Oracle(program, {"x": x}).run()
+def oracle_tile(
+    program: Program, x: np.ndarray | dict[str, np.ndarray], name: str = "x"
+) -> np.ndarray:
+    """A tile [..., Y, X] after the oracle ran a program with input x, or several by name."""
+    oracle = Oracle(program, x if isinstance(x, dict) else {"x": x}).run()
     height, width = program.hw.mesh
     tiles = [
         [read_tile(oracle.pes[y, i].sram, program.role_at(y, i).tiles[name]) for i in range(width)]

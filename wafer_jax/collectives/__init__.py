@@ -26,6 +26,7 @@ from wafer_jax.collectives import (
     reduce_star,
     reduce_two_phase,
     relayout,
+    stencil,
 )
 
 reduce = SimpleNamespace(
@@ -66,4 +67,5 @@ __all__ = [
     "reduce_star",
     "reduce_two_phase",
     "relayout",
+    "stencil",
 ]

@@ -45,7 +45,7 @@ def gemv(x: jax.Array, w: jax.Array) -> jax.Array:
         row = lax.dynamic_index_in_dim(w, i, 0, keepdims=False)
         return _f32(lax.dynamic_index_in_dim(x, i, 0)) * _f32(row)
 
-    return _accumulate(jnp.zeros(w.shape[1:], jnp.float32), k, product, x.dtype).reshape(n, *pes)
+    return accumulate(jnp.zeros(w.shape[1:], jnp.float32), k, product, x.dtype).reshape(n, *pes)
 
 
 def gemm(c: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
@@ -65,7 +65,7 @@ def gemm(c: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
     def product(i: jax.Array) -> jax.Array:
         return _f32(lax.dynamic_index_in_dim(a, i, 1)) * _f32(lax.dynamic_index_in_dim(b, i, 0))
 
-    return _accumulate(_f32(c.reshape(m, n, -1)), k, product, c.dtype).reshape(m, n, *pes)
+    return accumulate(_f32(c.reshape(m, n, -1)), k, product, c.dtype).reshape(m, n, *pes)
 
 
 GEMV = Kernel(name="gemv", fn=gemv)
@@ -101,7 +101,7 @@ def _f32(x: jax.Array) -> jax.Array:
     return x.astype(jnp.float32)
 
 
-def _accumulate(
+def accumulate(
     acc: jax.Array, k: int, product: Callable[[jax.Array], jax.Array], dtype: jnp.dtype
 ) -> jax.Array:
     """Add ``product(i)`` for i = 0 .. k-1 to the accumulator, in this order."""

@@ -22,6 +22,7 @@ from wafer_jax.collectives import (
     reduce_snake,
     reduce_star,
     reduce_two_phase,
+    stencil,
 )
 from wafer_jax.errors import WaferError
 from wafer_jax.program import Program
@@ -64,6 +65,7 @@ ALGORITHMS = {
     "reduce.snake": Algorithm(reduce_snake.program, reduce_snake.cost),
     "reduce.star": Algorithm(reduce_star.program, reduce_star.cost),
     "reduce.two_phase": Algorithm(reduce_two_phase.program, reduce_two_phase.cost),
+    "stencil": Algorithm(stencil.program, stencil.cost),
 }
 
 
