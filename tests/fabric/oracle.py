@@ -225,15 +225,24 @@ class Oracle:
             self.seen["busy_slot"] += 1
             return []
         self.seen["slot_contention"] += len(requests) > 1
-        chosen = requests[:1]
-        if self._is_wide(pe.threads[chosen[0]]):
-            chosen += [t for t in requests[1:] if self._is_wide(pe.threads[t])][:1]
+        chosen, first = requests[:1], pe.threads[requests[0]]
+        if self._is_wide(first):
+            fits = [t for t in requests[1:] if self._may_join(pe.threads[t], first)]
+            chosen += fits[:1]
+            self.seen["two_pushes"] += len(fits) < sum(
+                self._is_wide(pe.threads[t]) for t in requests[1:]
+            )
         self.seen["pair"] += len(chosen) == 2
         pe.thread_pointer = (chosen[-1] + 1) % count
         return [pe.threads[t] for t in chosen]
 
     def _is_wide(self, thread: Thread) -> bool:
         return is_wide(thread.event) and thread.words >= 1
+
+    def _may_join(self, thread: Thread, first: Thread) -> bool:
+        """A wide thread may issue behind another if the two do not push two words."""
+        both_push = None not in (send_color(thread.event), send_color(first.event))
+        return self._is_wide(thread) and not both_push
 
     def _requests(self, pe: Pe, thread: Thread) -> bool:
         if thread.halted or self.now < thread.ready_at:

@@ -94,6 +94,21 @@ def test_a_narrow_stream_takes_the_whole_slot():
     assert oracle.cycles > Oracle(program, values=False).run().cycles
 
 
+def test_two_sends_share_the_ramp():
+    hw = wj.hardware("wse2", mesh=(1, 3))
+    b = wj.ProgramBuilder(hw, "two ways out")
+    x = b.tile("x", (16,))
+    b.path(0, (0, 1), (0, 0))
+    b.path(1, (0, 1), (0, 2))
+    middle = b.role("middle", at=(0, 1))
+    for thread in (0, 1):
+        middle.thread(thread).send(thread, x, wide=True)
+        b.role(f"end {thread}", at=(0, 2 * thread)).thread().receive(thread, x)
+    oracle = Oracle(b.build(inputs=["x"], outputs=["x"]), values=False).run()
+    assert oracle.seen["two_pushes"] > 0
+    assert oracle.cycles == hw.stream_setup_cycles + 2 * 16 + 2 * 2 + 1 + 1
+
+
 def test_the_builder_wants_a_flag_and_a_listing_shows_it():
     with pytest.raises(wj.WaferError, match="wide is 2: give True or False"):
         exchange(2)

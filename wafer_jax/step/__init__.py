@@ -172,7 +172,8 @@ def cycle(
         state = packets.occupy(spec, state, moves, issue)
         if spec.dynamic or spec.carried:
             switched = dynamic.apply_commands(spec, code, state, moves)
-            sent = list(zip((first, second), pushed, strict=False))
+            issues = [first] if second is None else [first, second]
+            sent = list(zip(issues, pushed, strict=bool(pushed)))
             state = slots.move(spec, switched, *before, moves, issue, sent)
             state = replace(state, passed=dynamic.count_passed(spec, state, moves))
     with jax.named_scope("load"):

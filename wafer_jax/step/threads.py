@@ -32,8 +32,10 @@ def decide(
     if not spec.pairs:
         return first, None
     half = first.pushes & spec.pair_bit != 0
+    colors = (1 << spec.colors) - 1
+    ramp_free = first.pushes & colors == 0
     asking = [
-        ask & half & ~win & (needs & spec.pair_bit != 0)
+        ask & half & ~win & (needs & spec.pair_bit != 0) & (ramp_free | (needs & colors == 0))
         for ask, win, needs in zip(asking, wins, state.need_out, strict=True)
     ]
     return first, _issue(state, *_grant(spec, asking, pointer))
