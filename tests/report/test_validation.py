@@ -1,10 +1,13 @@
 """Published figures beside ours: the bars, the models behind them, and what is not compared."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import wafer_jax as wj
-from wafer_jax.collectives import gemv
+from wafer_jax.collectives import gemv, stencil_cost
 from wafer_jax.report import validation_p2p as p2p
 from wafer_jax.report.published import COLUMNS, read_points, shipped_points
 from wafer_jax.report.validation import family_names, validate
@@ -22,7 +25,8 @@ def table(path, *rows):
 
 
 @pytest.mark.parametrize(
-    ("family", "bar"), [("reduce", 2.0), ("point-to-point", 3.04), ("vector", 5.6)]
+    ("family", "bar"),
+    [("reduce", 2.0), ("point-to-point", 3.04), ("stencil", 15.2), ("vector", 5.6)],
 )
 def test_no_figure_is_further_off(family, bar):
     found = validate(family)
@@ -47,6 +51,26 @@ def test_the_models_say_the_same_of_sizes_that_are_not_published():
 def test_a_slower_machine_is_slower():
     hw = wj.hardware("wse3").replace(hop_cycles=3, launch_cycles=30, task_cycles=20)
     assert p2p.latency(hw, "west", 10) == 1 + 30 + 7 + 30 + 3 + 20
+
+
+def test_a_stencil_of_the_table_has_its_width_first(tmp_path):
+    row = {"experiment": "stencil2d_star_r1_tiled", "vector_len_or_matrix": "tile 14x3 grid 44x11",
+           "mesh_w": "5", "mesh_h": "5", "value": "500"}  # fmt: skip
+    (point,) = validate(points=table(tmp_path / "p.csv", row)).points
+    machine = wj.hardware("wse3", mesh=(5, 5))
+    assert point.ours == stencil_cost.published(machine, 3, 14, 1, (5, 5))
+    assert point.ours != stencil_cost.published(machine, 14, 3, 1, (5, 5))
+
+
+@pytest.mark.parametrize("family", ["stencil", "vector"])
+def test_the_page_shows_what_is_printed(family):
+    page = (Path(__file__).parents[2] / "docs" / "validation.md").read_text()
+    (shown,) = re.findall(rf"^{family} .*%.*$", page, re.MULTILINE)
+    (row,) = validate(family).summary().to_dict("records")
+    figures = [f"{row[k]:.1f}" for k in
+               ("median_percent", "worst_percent", "held_out_median_percent")]  # fmt: skip
+    expected = [family, row["points"], row["held_out"], row["level"], *figures, row["bar"], "yes"]
+    assert shown.split() == " ".join(map(str, expected)).split()
 
 
 def test_what_is_shown_for_information():
@@ -104,6 +128,7 @@ def test_silicon_is_compared_with_the_rates_of_silicon(tmp_path):
         ({"vector_len_or_matrix": "long"}, "'long' does not give n="),
         ({"vector_len_or_matrix": "n=0"}, "n=0: give a number above 0"),
         ({"experiment": "reduce1d_chain", "vector_len_or_matrix": "B=4"}, "not give the mesh"),
+        ({"experiment": "stencil2d_star_r1_tiled", "mesh_w": "3", "mesh_h": "3"}, "tile WxH"),
         ({"experiment": "reduce1d_star", "vector_len_or_matrix": "B=4", "mesh_w": "3",
           "mesh_h": "1"}, "no reduce 'reduce1d_star'"),
         ({"experiment": "reduce1d_chain", "vector_len_or_matrix": "B=40000", "mesh_w": "3",

@@ -15,6 +15,7 @@ from wafer_jax.report import (
     validation_other,
     validation_p2p,
     validation_reduce,
+    validation_stencil,
     validation_vector,
 )
 from wafer_jax.report.published import (
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 FAMILIES: tuple[Family, ...] = (
     validation_reduce.FAMILY,
     validation_p2p.FAMILY,
+    validation_stencil.FAMILY,
     validation_vector.FAMILY,
     validation_other.FAMILY,
 )
