@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from wafer_jax import step
 from wafer_jax._version import __version__
 from wafer_jax.builder import ProgramBuilder
-from wafer_jax.collectives import allreduce, broadcast, gemm, gemv, reduce, stencil
+from wafer_jax.collectives import allreduce, broadcast, gather, gemm, gemv, reduce, scatter, stencil
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Kernel, Register, Slice, Tile
 from wafer_jax.execute import Estimate, estimate, run
@@ -71,6 +71,7 @@ __all__ = [
     "compare",
     "deadlock_sentence",
     "estimate",
+    "gather",
     "gemm",
     "gemv",
     "hardware",
@@ -90,6 +91,7 @@ __all__ = [
     "run",
     "runtime",
     "save_program",
+    "scatter",
     "snapshot",
     "stencil",
     "step",

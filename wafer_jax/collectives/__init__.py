@@ -11,6 +11,7 @@ from wafer_jax.collectives import (
     allreduce_ring,
     broadcast,
     broadcast_2d,
+    gather,
     gemm,
     gemm_transposed,
     gemv,
@@ -26,6 +27,7 @@ from wafer_jax.collectives import (
     reduce_star,
     reduce_two_phase,
     relayout,
+    scatter,
     stencil,
 )
 
@@ -51,6 +53,7 @@ __all__ = [
     "allreduce_ring",
     "broadcast",
     "broadcast_2d",
+    "gather",
     "gemm",
     "gemm_transposed",
     "gemv",
@@ -67,5 +70,6 @@ __all__ = [
     "reduce_star",
     "reduce_two_phase",
     "relayout",
+    "scatter",
     "stencil",
 ]

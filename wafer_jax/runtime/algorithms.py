@@ -11,6 +11,7 @@ from wafer_jax.collectives import (
     allreduce_ring,
     broadcast,
     broadcast_2d,
+    gather,
     gemm,
     gemv,
     gemv_pipeline,
@@ -22,6 +23,7 @@ from wafer_jax.collectives import (
     reduce_snake,
     reduce_star,
     reduce_two_phase,
+    scatter,
     stencil,
 )
 from wafer_jax.errors import WaferError
@@ -54,6 +56,7 @@ ALGORITHMS = {
     "allreduce.ring": Algorithm(allreduce_ring.program, allreduce_ring.cost),
     "broadcast": Algorithm(broadcast.program, broadcast.cost),
     "broadcast_2d": Algorithm(broadcast_2d.program, broadcast_2d.cost),
+    "gather": Algorithm(gather.program, gather.cost),
     "gemm": Algorithm(gemm.program, gemm.cost),
     "gemv": Algorithm(gemv.program, gemv.cost),
     "gemv.pipeline": Algorithm(gemv_pipeline.program, gemv_pipeline.cost),
@@ -65,6 +68,7 @@ ALGORITHMS = {
     "reduce.snake": Algorithm(reduce_snake.program, reduce_snake.cost),
     "reduce.star": Algorithm(reduce_star.program, reduce_star.cost),
     "reduce.two_phase": Algorithm(reduce_two_phase.program, reduce_two_phase.cost),
+    "scatter": Algorithm(scatter.program, scatter.cost),
     "stencil": Algorithm(stencil.program, stencil.cost),
 }
 
