@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from wafer_jax.hardware import HardwareSpec
 
 TABLES = ("gemm-table", "gemv-table")
+_OWN = ("what", "sizes", "hw", "mesh", "progress")
+"""Parameters of `wafer_jax.audit` itself."""
 
 
 def audit(
@@ -123,6 +125,8 @@ def _parameters(texts: list[str]) -> dict[str, Any]:
         name, value = match.groups()
         if name in chosen:
             raise WaferError(f"--set {name}: given twice")
+        if name in _OWN:
+            raise WaferError(f"--set {name}: is no parameter of an algorithm")
         chosen[name] = _value(value)
     return chosen
 

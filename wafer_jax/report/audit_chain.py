@@ -1,18 +1,19 @@
 """The longest chain of dependences through a program, from its event tables and routes alone.
 
-The events of all PEs are executed without time: a thread goes on until it lacks a word, or a
-signal. FIFOs are unbounded, so what depends on what does not depend on capacities. Whatever is
-passed on carries a *mark*: the hops and the stages of the longest chain behind it. A message adds
-its links as hops and its end as a stage, for there a core takes the words off the fabric and works
-on them: stores, adds, or passes them on. Of two chains the longer is the one that takes more
-cycles, ``alpha hops + beta stages`` (WaferLLM, OSDI'25, section 3; `wafer_jax.plmr`).
+The events of all PEs are executed without time: a thread goes on until it lacks a word, a signal,
+or a router that listens. FIFOs are unbounded, so what depends on what does not depend on their
+capacities. Whatever is passed on carries a *mark*: the hops and the stages of the longest chain
+behind it. A message adds its links as hops and its end as a stage, for there a core takes the words
+off the fabric and works on them: stores, adds, or passes them on. Of two chains the longer is the
+one that takes more cycles, ``alpha hops + beta stages`` (WaferLLM, OSDI'25, section 3;
+`wafer_jax.plmr`).
 """
 
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -39,6 +40,8 @@ from wafer_jax.events import (
 from wafer_jax.hardware import RAMP
 from wafer_jax.plmr import plmr
 from wafer_jax.program import Program
+from wafer_jax.report.audit_mark import START, Mark
+from wafer_jax.report.audit_switches import SwitchedRoutes
 from wafer_jax.routes import sources
 
 MAX_EVENTS = 30_000_000
@@ -46,34 +49,17 @@ MAX_EVENTS = 30_000_000
 _EVENTS_PER_REPORT = 200_000
 
 
-class Mark(NamedTuple):
-    """A chain, ordered by its cycles.
-
-    Attributes:
-      cycles: ``alpha hops + beta stages``.
-      hops: Links.
-      stages: Messages.
-    """
-
-    cycles: int
-    hops: int
-    stages: int
-
-
-START = Mark(0, 0, 0)
-
-
 def followable(program: Program) -> bool:
-    """Whether the order of events is a fact of the tables.
-
-    It is not where kernels write registers, nor is the way of a word where control wavelets switch
-    routes.
-    """
+    """Whether the order of events is a fact of the tables: not where kernels write registers."""
     return not any(
-        isinstance(e, SendControl)
-        or (isinstance(e, Compute) and any(isinstance(o, Register) for o in e.outputs))
+        isinstance(e, Compute) and any(isinstance(o, Register) for o in e.outputs)
         for e in program.events
     )
+
+
+def switched_colors(program: Program) -> set[int]:
+    """Indices of the colours that carry control wavelets, whose routes switches change."""
+    return {program.colors.index(e.color) for e in program.events if isinstance(e, SendControl)}
 
 
 def distances(program: Program, segment: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,11 +76,25 @@ def distances(program: Program, segment: int) -> tuple[np.ndarray, np.ndarray]:
     return np.where(delivered, source, -1), np.where(delivered, routers - 1, 0)
 
 
-def longest_chain(program: Program, progress: Callable[[int], None] | None = None) -> Mark:
+@dataclass(frozen=True)
+class Execution:
+    """What came of the events.
+
+    Attributes:
+      chain: The longest chain of dependences.
+      switches: The colours of `switched_colors`, after all words went through.
+    """
+
+    chain: Mark
+    switches: SwitchedRoutes
+
+
+def execute(program: Program, progress: Callable[[int], None] | None = None) -> Execution:
     """Execute the events of a `followable` program without time.
 
     A word takes the routes of the segment that its sender is in, which is how every word travels in
-    a run without the fault ``mixed_segment``.
+    a run without the fault ``mixed_segment``; on colours with control wavelets it goes from router
+    to router.
 
     Args:
       program: Validated.
@@ -103,7 +103,9 @@ def longest_chain(program: Program, progress: Callable[[int], None] | None = Non
     Raises:
       WaferError: The program cannot end, or has too many events.
     """
-    return _Execution(program, progress).run()
+    machine = _Machine(program, progress)
+    machine.run()
+    return Execution(machine.longest, machine.switches)
 
 
 @dataclass(eq=False)
@@ -116,7 +118,7 @@ class _Thread:
     jumps: dict[int, int] = field(default_factory=dict)
 
 
-class _Execution:
+class _Machine:
     """Queues, semaphores and registers of all PEs, and the threads that wait for them."""
 
     def __init__(self, program: Program, progress: Callable[[int], None] | None) -> None:
@@ -131,9 +133,13 @@ class _Execution:
         self._signals: dict[tuple[int, int], deque[Mark]] = defaultdict(deque)
         self._readers: dict[tuple[int, int], _Thread] = {}
         self._waiters: dict[tuple[int, int], deque[_Thread]] = defaultdict(deque)
-        self._longest = START
+        self._senders: dict[tuple[int, int], _Thread] = {}
+        self.longest = START
+        self._switched = switched_colors(program)
+        self.switches = SwitchedRoutes(program, self._alpha, self._arrive, self._route_changed)
         self._steps: dict[type, Callable[[_Thread, Any], bool]] = {
             Send: self._send,
+            SendControl: self._send_control,
             Receive: self._receive,
             Forward: self._forward,
             Signal: self._signal,
@@ -146,7 +152,7 @@ class _Execution:
             Compute: self._next,
         }
 
-    def run(self) -> Mark:
+    def run(self) -> None:
         roles = self._program.roles
         self._ready = deque(
             _Thread(pe, events)
@@ -171,10 +177,10 @@ class _Execution:
                 self._progress(executed)
         if alive:
             self._stuck()
-        return self._longest
 
     def _stuck(self) -> None:
-        blocked = [*self._readers.values(), *(t for w in self._waiters.values() for t in w)]
+        blocked = [*self._readers.values(), *self._senders.values()]
+        blocked += [thread for waiting in self._waiters.values() for thread in waiting]
         thread = min(blocked, key=lambda t: t.pe)
         y, x = divmod(thread.pe, self._program.hw.mesh[1])
         what = type(thread.events[thread.pc]).__name__
@@ -193,15 +199,36 @@ class _Execution:
         return found
 
     def _deliver(self, pe: int, color: int, words: int, mark: Mark) -> None:
-        index = self._index[color]
-        for receiver, hops in self._ends(self._segment[pe]).get((pe, index), ()):
-            arrived = Mark(
-                mark.cycles + self._alpha * hops + self._beta, mark.hops + hops, mark.stages + 1
-            )
-            self._longest = max(self._longest, arrived)
-            self._inbox[receiver, index].append((words, arrived))
-            if (reader := self._readers.pop((receiver, index), None)) is not None:
-                self._ready.append(reader)
+        """Words leave a PE on a colour index."""
+        if color in self._switched:
+            self.switches.push(pe, color, words, None, mark)
+            return
+        for receiver, hops in self._ends(self._segment[pe]).get((pe, color), ()):
+            far = Mark(mark.cycles + self._alpha * hops, mark.hops + hops, mark.stages)
+            self._arrive(receiver, color, words, far)
+
+    def _arrive(self, pe: int, color: int, words: int, mark: Mark) -> None:
+        """Words reach the core of a PE: a stage."""
+        arrived = Mark(mark.cycles + self._beta, mark.hops, mark.stages + 1)
+        self.longest = max(self.longest, arrived)
+        self._inbox[pe, color].append((words, arrived))
+        if (reader := self._readers.pop((pe, color), None)) is not None:
+            self._ready.append(reader)
+
+    def _route_changed(self, pe: int, color: int) -> None:
+        if (sender := self._senders.pop((pe, color), None)) is not None:
+            self._ready.append(sender)
+
+    def _may_send(self, thread: _Thread, color: int) -> bool:
+        """Whether the router listens to the core; if not, the thread waits for it."""
+        if color not in self._switched:
+            return True
+        since = self.switches.takes(thread.pe, color)
+        if since is None:
+            self._senders[thread.pe, color] = thread
+            return False
+        thread.mark = max(thread.mark, since)
+        return True
 
     def _words(self, thread: _Thread, event: Event) -> int:
         words = event_words(event)
@@ -239,8 +266,18 @@ class _Execution:
         return self._next(thread)
 
     def _send(self, thread: _Thread, event: Send) -> bool:
+        color = self._index[event.color]
         if words := self._words(thread, event):
-            self._deliver(thread.pe, event.color, words, thread.mark)
+            if not self._may_send(thread, color):
+                return False
+            self._deliver(thread.pe, color, words, thread.mark)
+        return self._next(thread)
+
+    def _send_control(self, thread: _Thread, event: SendControl) -> bool:
+        color = self._index[event.color]
+        if not self._may_send(thread, color):
+            return False
+        self.switches.push(thread.pe, color, 1, event.command, thread.mark)
         return self._next(thread)
 
     def _receive(self, thread: _Thread, event: Receive) -> bool:
@@ -249,8 +286,11 @@ class _Execution:
         return self._end_of_stream(thread)
 
     def _forward(self, thread: _Thread, event: Forward) -> bool:
+        color = self._index[event.color_out]
+        if not self._may_send(thread, color):
+            return False
         for words in self._take(thread, event.color_in, event):
-            self._deliver(thread.pe, event.color_out, words, thread.mark)
+            self._deliver(thread.pe, color, words, thread.mark)
         return self._end_of_stream(thread)
 
     def _signal(self, thread: _Thread, event: Signal) -> bool:
@@ -289,6 +329,7 @@ class _Execution:
             number = self._registers[thread.pe, number.index]
         if 0 <= number < len(self._program.segments):
             self._segment[thread.pe] = number
+            self.switches.reconfigure(thread.pe, self._switched, number, thread.mark)
         return self._next(thread)
 
     def _set_register(self, thread: _Thread, event: SetRegister) -> bool:

@@ -11,7 +11,13 @@ import numpy as np
 from wafer_jax.events import Compute, Event, Forward, Halt, Receive, send_color
 from wafer_jax.hardware import WORD_BYTES
 from wafer_jax.program import NO_ROUTE, Program
-from wafer_jax.report.audit_chain import distances, followable, longest_chain
+from wafer_jax.report.audit_chain import (
+    Execution,
+    distances,
+    execute,
+    followable,
+    switched_colors,
+)
 from wafer_jax.routes import all_routes, sources
 
 
@@ -25,7 +31,7 @@ class Measure:
       busy_share: P, part of the PEs that do anything at all.
       trip_hops: L, links between a sender and the farthest PE that its words are delivered to.
       chain_hops: L, links of the longest chain of dependences through the program; None where
-        values or control wavelets decide what follows what.
+        kernels decide what follows what.
       chain_stages: L, software stages (messages) of that chain.
       sram_bytes: M, SRAM of the tiles.
       routes: R, colours that have a route.
@@ -59,40 +65,46 @@ def measure(program: Program, progress: Callable[[int], None] | None = None) -> 
 
     Args:
       program: Validated.
-      progress: See `longest_chain`.
+      progress: See `execute`.
 
     Raises:
       WaferError: The program cannot end, or has too many events.
     """
     rx, _ = all_routes(program)
     routes = (rx != NO_ROUTE).any(axis=(0, 1)).sum(axis=0)
-    chain = longest_chain(program, progress) if followable(program) else None
+    run = execute(program, progress) if followable(program) else None
     queues = [role.bound(g) for role in program.roles for g in range(len(program.segments))]
     return Measure(
         pes=program.hw.num_pes,
         working_share=_share(program, _computes),
         busy_share=_share(program, lambda event: not isinstance(event, Halt)),
-        trip_hops=longest_trip(program),
-        chain_hops=None if chain is None else chain.hops,
-        chain_stages=None if chain is None else chain.stages,
+        trip_hops=longest_trip(program, run),
+        chain_hops=None if run is None else run.chain.hops,
+        chain_stages=None if run is None else run.chain.stages,
         sram_bytes=program.sram_words * WORD_BYTES,
         routes=int(routes.max()),
         routes_mean=float(routes.mean()),
-        paths=int(paths(program).max()),
-        receive_paths=int(paths(program, delivered=True).max()),
+        paths=int(paths(program, run).max()),
+        receive_paths=int(paths(program, run, delivered=True).max()),
         colors=max(program.colors, default=-1) + 1,
         input_queues=max((len(q.input) for q in queues), default=0),
         output_queues=max((len(q.output) for q in queues), default=0),
     )
 
 
-def longest_trip(program: Program) -> int:
-    """Links between a PE that sends on a colour and the farthest PE that gets its words."""
+def longest_trip(program: Program, run: Execution | None = None) -> int:
+    """Links between a PE that sends on a colour and the farthest PE that gets its words.
+
+    Args:
+      program: Whose routes.
+      run: Its execution, for colours that switches route; without it, by their first positions.
+    """
     sends = np.zeros((len(program.colors), program.hw.num_pes), bool)
     for role, mask in zip(program.roles, program.role_masks, strict=True):
         for color in {send_color(e) for thread in role.threads for e in thread} - {None}:
             sends[program.colors.index(color), mask.reshape(-1)] = True
-    longest = 0
+    longest = 0 if run is None else run.switches.longest_trip
+    sends[_executed(program, run)] = False
     for segment in range(len(program.segments)):
         source, hops = distances(program, segment)
         flat = source.reshape(sends.shape)
@@ -101,11 +113,12 @@ def longest_trip(program: Program) -> int:
     return longest
 
 
-def paths(program: Program, *, delivered: bool = False) -> np.ndarray:
+def paths(program: Program, run: Execution | None = None, *, delivered: bool = False) -> np.ndarray:
     """[Y, X] int64: different (colour, sender) pairs whose words pass, or reach, each PE.
 
     Args:
-      program: Whose routes, those of switches in their first position.
+      program: Whose routes.
+      run: Its execution, for colours that switches route; without it, by their first positions.
       delivered: Count only those that the router delivers to its PE.
     """
     found = []
@@ -119,7 +132,19 @@ def paths(program: Program, *, delivered: bool = False) -> np.ndarray:
         return np.zeros(program.hw.mesh, np.int64)
     senders = np.sort(np.stack(found), axis=0)
     new = np.concatenate([np.ones((1, *senders.shape[1:]), bool), np.diff(senders, axis=0) > 0])
-    return ((senders >= 0) & new).sum(axis=(0, 1))
+    counts = ((senders >= 0) & new).sum(axis=0)
+    counts[_executed(program, run)] = 0
+    total = counts.sum(axis=0)
+    if run is not None:
+        seen = run.switches.delivered if delivered else run.switches.passed
+        for (pe, _), senders_here in seen.items():
+            total.reshape(-1)[pe] += len(senders_here)
+    return total
+
+
+def _executed(program: Program, run: Execution | None) -> list[int]:
+    """Indices of the colours whose words an execution moved from router to router."""
+    return [] if run is None else sorted(switched_colors(program))
 
 
 def _share(program: Program, of: Callable[[Event], bool]) -> float:
