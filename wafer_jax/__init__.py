@@ -13,7 +13,17 @@ from typing import TYPE_CHECKING
 from wafer_jax import step
 from wafer_jax._version import __version__
 from wafer_jax.builder import ProgramBuilder
-from wafer_jax.collectives import allreduce, broadcast, gather, gemm, gemv, reduce, scatter, stencil
+from wafer_jax.collectives import (
+    allreduce,
+    broadcast,
+    gather,
+    gemm,
+    gemv,
+    kv,
+    reduce,
+    scatter,
+    stencil,
+)
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Kernel, Register, Slice, Tile
 from wafer_jax.execute import Estimate, estimate, run
@@ -76,6 +86,7 @@ __all__ = [
     "gemv",
     "hardware",
     "initial_state",
+    "kv",
     "load_program",
     "load_spec",
     "models",

@@ -18,6 +18,7 @@ from wafer_jax.collectives import (
     gemv_pipeline,
     gemv_ring,
     interleave,
+    kv_concat,
     kv_shift,
     reduce_2d,
     reduce_auto_gen,
@@ -45,6 +46,7 @@ allreduce = SimpleNamespace(
     pipeline=allreduce_pipeline.program,
     ring=allreduce_ring.program,
 )
+kv = SimpleNamespace(concat=kv_concat.program, shift=kv_shift.program)
 
 __all__ = [
     "allreduce",
@@ -60,6 +62,8 @@ __all__ = [
     "gemv_pipeline",
     "gemv_ring",
     "interleave",
+    "kv",
+    "kv_concat",
     "kv_shift",
     "reduce",
     "reduce_2d",

@@ -13,7 +13,9 @@ almost empty cache a new vector would have to run through all empty rows at once
 Vector t lies in slot t mod S of whatever row holds it: a row's vectors are consecutive and at most
 S, so no two want the same slot, and one that moves up keeps its slot. Nothing else moves in memory.
 
-Bulk level and cost only: the program is not written yet.
+The program is built for a given length, which decides who passes what: a schedule per length reads
+better than branches on a register. A row that is full receives into a tile of its own and copies
+that into its slot once its own oldest vector has left, since both want the same slot.
 
 Axes: S slots per row, Y and X of the mesh; T vectors of a prompt.
 """
@@ -21,10 +23,16 @@ Axes: S slots per row, Y and X of the mesh; T vectors of a prompt.
 import jax
 import jax.numpy as jnp
 
+from wafer_jax.builder import ProgramBuilder, RoleBuilder
+from wafer_jax.collectives import kv_slots
 from wafer_jax.collectives.gemm_layout import block_words
 from wafer_jax.collectives.tree_cost import pass_cycles
 from wafer_jax.errors import WaferError
-from wafer_jax.hardware import HardwareSpec
+from wafer_jax.events import Tile
+from wafer_jax.hardware import RAMP, HardwareSpec, N, S
+from wafer_jax.program import Program
+
+_SENT = 0
 
 
 def first_of_rows(length: jax.Array | int, rows: int) -> jax.Array:
@@ -115,7 +123,89 @@ def check_room(cache: jax.Array, length: int, slot_axis: int = 0) -> None:
         )
 
 
-def cost(hw: HardwareSpec, elements: int, *, dtype: str = "float32") -> int:
+def program(
+    hw: HardwareSpec, elements: int, length: int, slots: int, dtype: str = "float32"
+) -> Program:
+    """Shift tile cache [slots, elements] and append tile entry [elements] of the last row.
+
+    Args:
+      hw: Machine and mesh.
+      elements: Elements of keys and values of one vector on one PE.
+      length: Vectors held before.
+      slots: S, per row.
+      dtype: Element type.
+
+    Raises:
+      WaferError: A full cache, sizes below 1, slots that share a word, tiles over the SRAM budget.
+    """
+    height = hw.mesh[0]
+    kv_slots.check_cache(elements, slots, length, height * slots, dtype)
+    builder = ProgramBuilder(hw, f"KV shift before vector {length}")
+    cache, entry = kv_slots.tiles(builder, elements, slots, dtype)
+    arriving = builder.tile("arriving", (elements,), dtype)
+    for y in range(height):
+        role = builder.role(f"row {y}", at=(y, slice(None)))
+        _row(role, builder, y, length, cache, arriving)
+        if y == height - 1:
+            thread = role.thread(0 if _is_full(y, length, height, slots) else 1)
+            kv_slots.copy(thread, hw, entry, kv_slots.slot_tile(cache, length % slots))
+    return builder.build(inputs=("cache", "entry"), outputs=("cache",))
+
+
+def _row(
+    role: RoleBuilder, builder: ProgramBuilder, y: int, length: int, cache: Tile, arriving: Tile
+) -> None:
+    """What a row passes up on thread 0, and takes from below on thread 1."""
+    height, slots = builder.hw.mesh[0], cache.shape[0]
+    first, passing = [int(f) for f in first_of_rows(length, height)], height - length % height
+    full = _is_full(y, length, height, slots)
+    if y >= passing:
+        builder.route(y % 2, y, slice(None), RAMP, N)
+        role.thread(0).send(y % 2, kv_slots.slot_tile(cache, first[y] % slots))
+        if full and y + 1 < height:
+            role.thread(0).signal(_SENT)
+    if y + 1 < height and y + 1 >= passing:
+        color, target = (y + 1) % 2, kv_slots.slot_tile(cache, first[y + 1] % slots)
+        builder.route(color, y, slice(None), S, RAMP)
+        role.thread(1).receive(color, arriving if full else target)
+        if full:
+            role.thread(1).wait(_SENT)
+            kv_slots.copy(role.thread(1), builder.hw, arriving, target)
+
+
+def _is_full(y: int, length: int, rows: int, slots: int) -> bool:
+    """Whether a row holds as many vectors as it has slots."""
+    return length // rows + (y >= rows - length % rows) == slots
+
+
+def cost(hw: HardwareSpec, elements: int, length: int, slots: int, dtype: str = "float32") -> int:
+    """Cycles of `program` with the same arguments.
+
+    The shift, if some row passes a vector, and beside it the copy of the new one. In a full cache
+    copies follow the words: that of the new vector in the last row, and of the vectors that come in
+    in the other rows. Off by one cycle at most: without set-up (s = 0) the copy's start takes the
+    slot from a word of a short vector; and in a full cache the last row's signal of a short one
+    fits between its words.
+
+    Raises:
+      WaferError: As `program`, less the SRAM budget.
+    """
+    rows = hw.mesh[0]
+    kv_slots.check_cache(elements, slots, length, rows * slots, dtype)
+    copy, words = kv_slots.copy_cycles(hw, elements, dtype), block_words(elements, dtype)
+    passing = length % rows
+    if not passing:
+        return copy
+    alone = hw.stream_setup_cycles + pass_cycles(hw, 1) + words
+    shifted = alone if passing == 1 else shift_cost(hw, elements, dtype=dtype)
+    if not _is_full(rows - 1, length, rows, slots):
+        return max(shifted, copy)
+    if passing == 1:
+        return max(alone, hw.stream_setup_cycles + words + copy)
+    return shifted + 2 + copy
+
+
+def shift_cost(hw: HardwareSpec, elements: int, *, dtype: str = "float32") -> int:
     """Cycles of one shift: every row sends ``elements`` per PE one hop up and receives as many.
 
     All rows move at once, so the cost does not depend on their number: set-up, then words that take

@@ -235,7 +235,7 @@ def _norm(meter: Meter, name: str, mesh: tuple[int, int], hidden: int) -> Operat
 
 
 def _shift(meter: Meter, mesh: tuple[int, int], elements: int) -> OperatorCost:
-    cycles = kv_shift.cost(meter.hw.replace(mesh=mesh), elements, dtype=meter.dtype)
+    cycles = kv_shift.shift_cost(meter.hw.replace(mesh=mesh), elements, dtype=meter.dtype)
     size = elements * DTYPE_BYTES[meter.dtype]
     issue = min(2 * block_words(elements, meter.dtype), cycles)
     return OperatorCost("KV shift", cycles, 0, issue, (mesh[0] - 1) * mesh[1] * size)
