@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.hardware import HardwareSpec, hardware
+from wafer_jax.jitter import Jitter
 from wafer_jax.program import Program
 
 sys.path.append(str(Path(__file__).parent.parent / "fabric"))
@@ -51,10 +52,13 @@ def oracle_cycles(program: Program) -> int:
 
 
 def oracle_tile(
-    program: Program, x: np.ndarray | dict[str, np.ndarray], name: str = "x"
+    program: Program,
+    x: np.ndarray | dict[str, np.ndarray],
+    name: str = "x",
+    jitter: Jitter | None = None,
 ) -> np.ndarray:
     """A tile [..., Y, X] after the oracle ran a program with input x, or several by name."""
-    oracle = Oracle(program, x if isinstance(x, dict) else {"x": x}).run()
+    oracle = Oracle(program, x if isinstance(x, dict) else {"x": x}, True, jitter).run()
     height, width = program.hw.mesh
     tiles = [
         [read_tile(oracle.pes[y, i].sram, program.role_at(y, i).tiles[name]) for i in range(width)]

@@ -86,7 +86,7 @@ def cost(hw: HardwareSpec, words: int, axis: Axis = "x", tree: Parents | None = 
 
     Exact for the generated trees wherever it was tried (up to 64 PEs). In other trees words that
     wait for their turn share links with those of the subtree that they cross: up to 5 cycles or
-    6 % for the trees of `model_tree`.
+    6 % for the trees of `model_tree`, up to 10 cycles or 16 % for any tree over 6 PEs.
 
     Raises:
       WaferError: No pre-order tree.
