@@ -62,7 +62,7 @@ def oracle_values(program: Program, tiles, jitter=None, kernels=NUMPY_KERNELS) -
     return oracle.tile("c")
 
 
-def values_under_keys(program: Program, tiles) -> Iterator[np.ndarray]:
+def values_under_keys(program: Program, tiles, kernels=NUMPY_KERNELS) -> Iterator[np.ndarray]:
     """Tile c under twenty keys, which start and stall the PEs differently."""
     for key in range(20):
-        yield oracle_values(program, tiles, Jitter(key, 40, 15))
+        yield oracle_values(program, tiles, Jitter(key, 40, 15), kernels)
