@@ -138,6 +138,7 @@ def bad_builder(hw):
         (["gemm", [4, 129]], {}, "16,641 PEs, over the limit of 16,384"),
         (["gemm", [4, 8]], {"words": 3}, "gemm: unknown parameter 'words'"),
         (["gemm", [4, 8]], {"m": "x"}, "m = 'x' is not a whole number"),
+        (["gemm", [4, 8]], {"dtype": "int8"}, "gemm: dtype 'int8' is none of float32"),
         (["broadcast", [4, 8]], {"mesh": "cube"}, "mesh 'cube': choose"),
         (["broadcast", [4, 8]], {"root": 5}, "audit of broadcast at N = 4: root 5 is not on a"),
         ([bad_builder, [4]], {}, "3 is no program for the machine"),

@@ -15,6 +15,7 @@ from wafer_jax.collectives import (
     allreduce_ktree,
     allreduce_pipeline,
     broadcast,
+    gather,
     gemm,
     gemv,
     reduce_auto_gen,
@@ -22,6 +23,7 @@ from wafer_jax.collectives import (
     reduce_chain,
     reduce_star,
     reduce_two_phase,
+    scatter,
 )
 from wafer_jax.events import Compute
 from wafer_jax.hardware import RAMP, E, W
@@ -37,6 +39,8 @@ PROGRAMS = {
     "star": (lambda hw: reduce_star.program(hw, 1), (1, 7)),
     "binary tree": (lambda hw: reduce_binary_tree.program(hw, 1), (1, 13)),
     "generated tree": (lambda hw: reduce_auto_gen.program(hw, 1), (1, 13)),
+    "gather": (lambda hw: gather.program(hw, 1, root=2), (1, 8)),
+    "scatter": (lambda hw: scatter.program(hw, 1, root=2), (1, 8)),
     "broadcast": (lambda hw: broadcast.program(hw, 1, root=2), (2, 7)),
     "pipeline": (lambda hw: allreduce_pipeline.program(hw, 1), (1, 8)),
     "K-tree 1": (lambda hw: allreduce_ktree.program(hw, 1, k=1), (1, 16)),

@@ -22,7 +22,7 @@ FIGURES = (
     ("L", "chain_stages", "the same chain, software stages"),
     ("L", "align_hops", "chain of the alignment on chip, hops"),
     ("M", "sram_bytes", "SRAM per PE, bytes"),
-    ("M", "operand_percent", "the same, % of a dense operand"),
+    ("M", "operand_percent", "the same, % of a dense matrix"),
     ("R", "routes", "colours routed at a PE, most"),
     ("R", "routes_mean", "colours routed at a PE, mean"),
     ("R", "paths", "paths through a PE (colour, sender)"),
@@ -101,7 +101,7 @@ class Audit:
       name: Algorithm or program.
       hw: Machine whose budgets count.
       parameters: What the algorithm was built with.
-      operand_bytes: Bytes of one dense operand, if the problem has one.
+      operand_bytes: Bytes of one dense matrix, if the problem has one.
       rows: One per size.
       growth: By the name of a figure in ``FITTED``, for three sizes or more.
     """

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from wafer_jax.arguments import is_whole, shown
 from wafer_jax.errors import WaferError
-from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES, HardwareSpec
+from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec
 from wafer_jax.program import Program
 from wafer_jax.runtime.algorithms import ALGORITHMS, check_parameters
 
@@ -16,6 +16,8 @@ Mesh = Literal["line", "square"]
 SQUARE_SIZES, LINE_SIZES = (4, 8, 16, 32), (4, 8, 16, 32, 64, 128, 256)
 MAX_SIZES, MAX_PES = 32, 1 << 14
 _DENSE = ("m", "k", "n", "rows", "cols")
+_PER_PE = {"height": 8, "width": 8, "elements": 16, "slots": 4, "length": 1}
+"""Parameters that say what one PE holds."""
 _BY_SIZE: dict[str, Callable[[int], int]] = {"group": isqrt}
 """Parameters that must follow N: the two-phase reduce is at its best with groups of sqrt N."""
 
@@ -65,11 +67,13 @@ def algorithm(
     mesh = check_mesh(mesh) if mesh is not None else _natural_mesh(known)
     sizes = check_sizes(sizes, mesh)
     required = [p for p, what in known.items() if what.default is what.empty]
-    defaults = {"words": max(sizes)} | dict.fromkeys(_DENSE, 8 * max(sizes))
+    defaults = {"words": max(sizes)} | dict.fromkeys(_DENSE, 8 * max(sizes)) | _PER_PE
     fixed = {p: defaults[p] for p in required if p in defaults} | dict(given)
     by_size = {p: _BY_SIZE[p] for p in required if p in _BY_SIZE and p not in given}
     sample = fixed | {p: of(sizes[-1]) for p, of in by_size.items()}
     check_parameters(name, "fabric", {p: [value] for p, value in sample.items()})
+    if (dtype := sample.get("dtype", "float32")) not in DTYPE_BYTES:
+        raise WaferError(f"{name}: dtype {shown(dtype)} is none of {', '.join(DTYPE_BYTES)}")
 
     def builder(**more: Any) -> Callable[[HardwareSpec, int], Program]:
         return lambda hw, size: ALGORITHMS[name].program(
@@ -164,9 +168,9 @@ def _natural_mesh(known: Mapping[str, Any]) -> Mesh:
 
 
 def _operand_bytes(chosen: Mapping[str, Any]) -> int | None:
-    """Bytes of the dense matrix A or W, or of a line's vector."""
-    size = DTYPE_BYTES.get(chosen.get("dtype", "float32"), WORD_BYTES)
+    """Bytes of the dense matrix A or W."""
+    element_bytes = DTYPE_BYTES[chosen.get("dtype", "float32")]
     for rows, cols in (("m", "k"), ("rows", "cols")):
         if rows in chosen and cols in chosen:
-            return chosen[rows] * chosen[cols] * size
-    return chosen["words"] * WORD_BYTES if "words" in chosen else None
+            return chosen[rows] * chosen[cols] * element_bytes
+    return None

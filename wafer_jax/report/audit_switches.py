@@ -55,9 +55,10 @@ class SwitchedRoutes:
     ) -> None:
         self._segments, self._mesh = program.segments, program.hw.mesh
         self._alpha, self._deliver, self._changed = alpha, deliver, changed
-        self._segment: dict[int, int] = defaultdict(int)
+        self._segment: dict[Place, int] = defaultdict(int)
         self._position: dict[Place, int] = defaultdict(int)
         self._since: dict[Place, Mark] = defaultdict(lambda: START)
+        self._listens_since: dict[Place, Mark] = defaultdict(lambda: START)
         self._left: dict[Place, Mark] = defaultdict(lambda: START)
         self._queues: dict[Place, deque[_Load]] = defaultdict(deque)
         self.passed: dict[Place, set[int]] = defaultdict(set)
@@ -66,7 +67,8 @@ class SwitchedRoutes:
 
     def takes(self, pe: int, color: int) -> Mark | None:
         """What a thread must have waited for to send here; None if the router does not listen."""
-        return self._since[pe, color] if self._route(pe, color)[0] == RAMP else None
+        listens = self._route(pe, color)[0] == RAMP
+        return self._listens_since[pe, color] if listens else None
 
     def push(self, pe: int, color: int, words: int, command: Command | None, mark: Mark) -> None:
         """A thread sends words, or a control wavelet."""
@@ -75,10 +77,9 @@ class SwitchedRoutes:
 
     def reconfigure(self, pe: int, colors: set[int], segment: int, mark: Mark) -> None:
         """A PE goes to a segment, all colours to their first position."""
-        self._segment[pe] = segment
         work: deque[Place] = deque()
         for color in colors:
-            self._set(pe, color, 0, mark, work)
+            self._set(pe, color, 0, mark, work, segment)
         self._move(work)
 
     def _move(self, work: deque[Place]) -> None:
@@ -93,8 +94,8 @@ class SwitchedRoutes:
         self, pe: int, color: int, load: _Load, targets: list[int], work: deque[Place]
     ) -> None:
         self.passed[pe, color].add(load.sender)
-        listening = (self._since[q, color] for q in (pe, *targets))
-        mark = max(load.mark, self._left[pe, color], *listening)
+        listen = (self._listens_since[q, color] for q in targets)
+        mark = max(load.mark, self._left[pe, color], self._since[pe, color], *listen)
         self._left[pe, color] = mark
         onward = Mark(mark.cycles + self._alpha, mark.hops + 1, mark.stages)
         for q in targets:
@@ -111,7 +112,7 @@ class SwitchedRoutes:
 
     def _apply(self, pe: int, color: int, command: Command, mark: Mark, work: deque[Place]) -> None:
         y, x = divmod(pe, self._mesh[1])
-        segment = self._segments[self._segment[pe]]
+        segment = self._segments[self._segment[pe, color]]
         positions = int(segment.positions[color, y, x])
         if positions < 2 or command == "none":
             return
@@ -123,9 +124,22 @@ class SwitchedRoutes:
             position = 0 if command == "reset" else _TORN
         self._set(pe, color, position, mark, work)
 
-    def _set(self, pe: int, color: int, position: int, mark: Mark, work: deque[Place]) -> None:
+    def _set(
+        self,
+        pe: int,
+        color: int,
+        position: int,
+        mark: Mark,
+        work: deque[Place],
+        segment: int | None = None,
+    ) -> None:
+        listened = self._route(pe, color)[0]
         self._position[pe, color] = position
+        if segment is not None:
+            self._segment[pe, color] = segment
         self._since[pe, color] = max(self._since[pe, color], mark)
+        if self._route(pe, color)[0] != listened:
+            self._listens_since[pe, color] = self._since[pe, color]
         work.append((pe, color))
         work.extend((q, color) for d in range(4) if (q := self._neighbour(pe, d)) is not None)
         self._changed(pe, color)
@@ -135,7 +149,7 @@ class SwitchedRoutes:
         if position == _TORN:
             return NO_ROUTE, 0
         y, x = divmod(pe, self._mesh[1])
-        segment = self._segments[self._segment[pe]]
+        segment = self._segments[self._segment[pe, color]]
         return int(segment.rx[position, color, y, x]), int(segment.tx[position, color, y, x])
 
     def _targets(self, pe: int, color: int) -> list[int] | None:

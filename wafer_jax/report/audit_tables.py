@@ -113,12 +113,11 @@ _GEMM_NOTES = (
     "Per step: the farthest trip of a word, or the chain of dependences over the N steps (one step "
     "of allgather) if that is more.",
     "Stages: cores that take words off the fabric; a multicast by routers is one, whoever listens.",
-    "Paths: different (colour, sender) pairs whose words pass a PE, over all segments of routes.",
 )
 _GEMV_NOTES = (
     "Hops and stages: of the longest chain of dependences through the whole allreduce, broadcast "
     "included; a stage is a core that takes words off the fabric.",
-    "The paper's O(K) paths of the K-tree are O(1) in N.",
+    "Colours routed at a PE are the paper's paths; the K-tree's O(K) are O(1) in N.",
 )
 
 
@@ -134,7 +133,7 @@ def gemm_table(
     """
     numbers = check_sizes(sizes, "square")
     figures: tuple[tuple[str, str, Values], ...] = (
-        ("R", "paths through a PE", lambda a: _figure(a, "paths")),
+        ("R", "colours routed at a PE", lambda a: _figure(a, "routes")),
         ("L", "hops per step", _hops_per_step),
         ("L", "stages per step", lambda a: _per_step(a, "chain_stages")),
         ("M", "SRAM, % of a matrix", lambda a: _figure(a, "operand_percent")),
@@ -151,7 +150,7 @@ def gemv_table(
     """The allreduces of a distributed GEMV: paths, and hops and stages of the whole."""
     numbers = check_sizes(sizes, "line")
     figures: tuple[tuple[str, str, Values], ...] = (
-        ("R", "paths through a PE", lambda a: _figure(a, "paths")),
+        ("R", "colours routed at a PE", lambda a: _figure(a, "routes")),
         ("L", "hops in all", lambda a: _figure(a, "chain_hops")),
         ("L", "stages in all", lambda a: _figure(a, "chain_stages")),
     )
