@@ -17,13 +17,13 @@ from wafer_jax.collectives import (
     allreduce,
     broadcast,
     gather,
-    gemm,
     gemv,
     kv,
     reduce,
     scatter,
     stencil,
 )
+from wafer_jax.collectives import gemms as gemm
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Kernel, Register, Slice, Tile
 from wafer_jax.execute import Estimate, estimate, run

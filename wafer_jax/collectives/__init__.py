@@ -13,6 +13,9 @@ from wafer_jax.collectives import (
     broadcast_2d,
     gather,
     gemm,
+    gemm_allgather,
+    gemm_cannon,
+    gemm_summa,
     gemm_transposed,
     gemv,
     gemv_pipeline,
@@ -46,6 +49,13 @@ allreduce = SimpleNamespace(
     pipeline=allreduce_pipeline.program,
     ring=allreduce_ring.program,
 )
+gemms = SimpleNamespace(
+    **{name: getattr(gemm, name) for name in gemm.__all__},
+    allgather=gemm_allgather.program,
+    cannon=gemm_cannon.program,
+    summa=gemm_summa.program,
+)
+"""What the package exports as ``gemm``: MeshGEMM's functions, and the other products' programs."""
 kv = SimpleNamespace(concat=kv_concat.program, shift=kv_shift.program)
 
 __all__ = [
@@ -57,7 +67,11 @@ __all__ = [
     "broadcast_2d",
     "gather",
     "gemm",
+    "gemm_allgather",
+    "gemm_cannon",
+    "gemm_summa",
     "gemm_transposed",
+    "gemms",
     "gemv",
     "gemv_pipeline",
     "gemv_ring",
