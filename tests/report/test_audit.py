@@ -156,9 +156,15 @@ def test_a_program_takes_no_sizes():
 
 
 def test_the_gemm_table():
+    """All of the paper's claims but one: no core relays here, colours run out instead."""
     found = gemm_table(wj.hardware(), SIZES)
-    agree = {(line.method, line.figure): line.agrees for line in found.lines}
-    assert [v for (method, _), v in agree.items() if method == "MeshGEMM"] == [True] * 4
+    differ = [(line.method, line.figure) for line in found.lines if not line.agrees]
+    assert differ == [("allgather", "stages per step"), ("SUMMA", "stages per step")]
+    last = {(line.method, line.letter, line.figure): line.values[-1] for line in found.lines}
+    hops = {m: v for (m, _, figure), v in last.items() if figure == "hops per step"}
+    assert hops == {"allgather": 15, "SUMMA": 15, "Cannon": 15, "MeshGEMM": 2}
+    colors = {m: v for (m, letter, _), v in last.items() if letter == "R"}
+    assert colors == {"allgather": 32, "SUMMA": 32, "Cannon": 6, "MeshGEMM": 6}
     assert str(found).startswith("Distributed GEMM")
 
 

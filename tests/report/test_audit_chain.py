@@ -17,6 +17,9 @@ from wafer_jax.collectives import (
     broadcast,
     gather,
     gemm,
+    gemm_allgather,
+    gemm_cannon,
+    gemm_summa,
     gemv,
     reduce_auto_gen,
     reduce_binary_tree,
@@ -48,6 +51,9 @@ PROGRAMS = {
     "K-tree 3 along y": (lambda hw: allreduce_ktree.program(hw, 1, k=3, axis="y"), (27, 1)),
     "GEMV": (lambda hw: gemv.program(hw, 6, 6), (6, 6)),
     "GEMM": (lambda hw: at_once(gemm.program(hw, 6, 6, 6, align="host")), (6, 6)),
+    "Cannon": (lambda hw: at_once(gemm_cannon.program(hw, 5, 5, 5, align="host")), (5, 5)),
+    "SUMMA": (lambda hw: gemm_summa.program(hw, 4, 4, 4), (4, 4)),
+    "all-gather product": (lambda hw: gemm_allgather.program(hw, 4, 4, 4), (4, 4)),
     "GEMM, aligned": (lambda hw: at_once(gemm.program(hw, 4, 4, 4)), (4, 4)),
 }
 

@@ -96,5 +96,10 @@ def tiles(name: str, size: int, **more) -> float:
 
 @pytest.mark.parametrize("size", [4, 8])
 def test_peaks_in_tiles(size):
-    """A, B and C are three; a shift needs a second A and B to receive into."""
+    """A PE's own A, B and C are three tiles. A shift needs a second A and B to receive into, SUMMA
+    two of each besides its own: more than double. An all-gather keeps N of A and of B.
+    """
     assert tiles("gemm", size, align="host") == 5
+    assert tiles("gemm.cannon", size, align="host") == 5
+    assert tiles("gemm.summa", size) == 7 > 2 * 3
+    assert tiles("gemm.allgather", size) == 2 * size + 1
