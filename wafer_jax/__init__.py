@@ -14,7 +14,9 @@ from wafer_jax import step
 from wafer_jax._version import __version__
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import (
+    allgather,
     allreduce,
+    alltoall,
     broadcast,
     gather,
     gemv,
@@ -75,7 +77,9 @@ __all__ = [
     "WaferError",
     "WaferState",
     "__version__",
+    "allgather",
     "allreduce",
+    "alltoall",
     "audit",
     "broadcast",
     "compare",

@@ -6,9 +6,12 @@ The namespaces here build programs: ``allreduce.ktree(hw, words=256, k=2)``.
 from types import SimpleNamespace
 
 from wafer_jax.collectives import (
+    allgather,
+    allgather_relayed,
     allreduce_ktree,
     allreduce_pipeline,
     allreduce_ring,
+    alltoall,
     broadcast,
     broadcast_2d,
     gather,
@@ -59,10 +62,13 @@ gemms = SimpleNamespace(
 kv = SimpleNamespace(concat=kv_concat.program, shift=kv_shift.program)
 
 __all__ = [
+    "allgather",
+    "allgather_relayed",
     "allreduce",
     "allreduce_ktree",
     "allreduce_pipeline",
     "allreduce_ring",
+    "alltoall",
     "broadcast",
     "broadcast_2d",
     "gather",

@@ -1,10 +1,12 @@
-"""Tiles of one block per PE of a line, [P, n], which scatter, gather and all-to-all take or give."""
+"""Tiles of one block per PE of a line, [P, n], as scatter, gather and all-to-all have them."""
 
 import math
 
 import jax
+import jax.numpy as jnp
 
 from wafer_jax.builder import RoleBuilder
+from wafer_jax.collectives.tiles import Axis, axis_index
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Kernel, Slice, Tile
 from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES, HardwareSpec
@@ -49,3 +51,14 @@ def check_blocks(tiles: jax.Array, length: int) -> None:
     """Raise ``WaferError`` unless tiles are [P, n, Y, X] on a line of P PEs."""
     if tiles.ndim != 4 or tiles.shape[0] != length:
         raise WaferError(f"tiles {tiles.shape} are not [{length}, n, Y, X]: one block for each PE")
+
+
+def collect(tiles: jax.Array, axis: Axis) -> jax.Array:
+    """Blocks [n, Y, X] of all PEs of a line on each of them, [P, n, Y, X].
+
+    Raises:
+      WaferError: An unknown axis.
+    """
+    where = axis_index(axis)
+    line = jnp.expand_dims(jnp.moveaxis(tiles, where, 0), where)
+    return jnp.broadcast_to(line, (tiles.shape[where], *tiles.shape))

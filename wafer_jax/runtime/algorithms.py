@@ -6,9 +6,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from wafer_jax.collectives import (
+    allgather,
+    allgather_relayed,
     allreduce_ktree,
     allreduce_pipeline,
     allreduce_ring,
+    alltoall,
     broadcast,
     broadcast_2d,
     gather,
@@ -56,9 +59,12 @@ class Algorithm:
 
 
 ALGORITHMS = {
+    "allgather.multicast": Algorithm(allgather.program, allgather.cost),
+    "allgather.relayed": Algorithm(allgather_relayed.program, allgather_relayed.cost),
     "allreduce.ktree": Algorithm(allreduce_ktree.program, allreduce_ktree.cost),
     "allreduce.pipeline": Algorithm(allreduce_pipeline.program, allreduce_pipeline.cost),
     "allreduce.ring": Algorithm(allreduce_ring.program, allreduce_ring.cost),
+    "alltoall": Algorithm(alltoall.program, alltoall.cost),
     "broadcast": Algorithm(broadcast.program, broadcast.cost),
     "broadcast_2d": Algorithm(broadcast_2d.program, broadcast_2d.cost),
     "gather": Algorithm(gather.program, gather.cost),
