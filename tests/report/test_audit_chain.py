@@ -14,6 +14,7 @@ import wafer_jax as wj
 from wafer_jax.collectives import (
     allreduce_ktree,
     allreduce_pipeline,
+    allreduce_ring,
     broadcast,
     gather,
     gemm,
@@ -21,6 +22,7 @@ from wafer_jax.collectives import (
     gemm_cannon,
     gemm_summa,
     gemv,
+    reduce_2d,
     reduce_auto_gen,
     reduce_binary_tree,
     reduce_chain,
@@ -30,6 +32,7 @@ from wafer_jax.collectives import (
 )
 from wafer_jax.events import Compute
 from wafer_jax.hardware import RAMP, E, W
+from wafer_jax.report import audit_chain
 from wafer_jax.report.audit_chain import distances, execute, followable
 
 sys.path.append(str(Path(__file__).parent.parent / "collectives"))
@@ -46,6 +49,8 @@ PROGRAMS = {
     "scatter": (lambda hw: scatter.program(hw, 1, root=2), (1, 8)),
     "broadcast": (lambda hw: broadcast.program(hw, 1, root=2), (2, 7)),
     "pipeline": (lambda hw: allreduce_pipeline.program(hw, 1), (1, 8)),
+    "ring": (lambda hw: allreduce_ring.program(hw, 6), (1, 6)),
+    "rows, then columns": (lambda hw: reduce_2d.program(hw, 1), (4, 5)),
     "K-tree 1": (lambda hw: allreduce_ktree.program(hw, 1, k=1), (1, 16)),
     "K-tree 2": (lambda hw: allreduce_ktree.program(hw, 1, k=2), (1, 16)),
     "K-tree 3 along y": (lambda hw: allreduce_ktree.program(hw, 1, k=3, axis="y"), (27, 1)),
@@ -238,3 +243,13 @@ def test_kernels_that_write_registers_are_not_followed():
     kernel = wj.Kernel(name="count", fn=lambda x: x[0].astype("int32"))
     builder.role("a", at=(0, 0)).thread().compute(kernel, [x], [wj.Register(0)], 3)
     assert not followable(builder.build())
+
+
+def test_endless_work_is_refused(monkeypatch):
+    monkeypatch.setattr(audit_chain, "MAX_EVENTS", 1000)
+    builder, _ = two_pes()
+    thread = builder.role("a", at=(0, 0)).thread()
+    with thread.loop(2000):
+        thread.signal(0)
+    with pytest.raises(wj.WaferError, match="by hand: more than 1,000 events"):
+        execute(builder.build())

@@ -42,5 +42,7 @@ def test_exponent_and_symbol():
     assert growth(SHORT, [0, 0, 0, 0]).shown_exponent == ""
 
 
-def test_two_sizes_have_no_growth():
-    assert growth((4, 8), (1, 2)) is None
+def test_few_or_close_sizes_have_no_growth():
+    assert growth((4, 16), (1, 2)) is None
+    assert growth((4, 5, 6), (1, 2, 3)) is None
+    assert growth((4, 5, 16), (1, 2, 13)) is not None

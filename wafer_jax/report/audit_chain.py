@@ -44,9 +44,9 @@ from wafer_jax.report.audit_mark import START, Mark
 from wafer_jax.report.audit_switches import SwitchedRoutes
 from wafer_jax.routes import sources
 
-MAX_EVENTS = 30_000_000
+MAX_EVENTS = 20_000_000
 """Events that are executed at most, about half a minute."""
-_EVENTS_PER_REPORT = 200_000
+_EVENTS_PER_REPORT = 500_000
 
 
 def followable(program: Program) -> bool:
@@ -135,6 +135,7 @@ class _Machine:
         self._waiters: dict[tuple[int, int], deque[_Thread]] = defaultdict(deque)
         self._senders: dict[tuple[int, int], _Thread] = {}
         self.longest = START
+        self._executed = 0
         self._switched = switched_colors(program)
         self.switches = SwitchedRoutes(program, self._alpha, self._arrive, self._route_changed)
         self._steps: dict[type, Callable[[_Thread, Any], bool]] = {
@@ -159,24 +160,26 @@ class _Machine:
             for pe, role in enumerate(self._program.role_of.reshape(-1).tolist())
             for events in roles[role].threads
         )
-        alive, executed, reported = len(self._ready), 0, 0
+        alive = len(self._ready)
         while self._ready:
             thread = self._ready.popleft()
             while not isinstance(event := thread.events[thread.pc], Halt):
-                executed += 1
+                self._count()
                 if not self._steps[type(event)](thread, event):
                     break
             else:
                 alive -= 1
-            if executed > MAX_EVENTS:
-                raise WaferError(
-                    f"{self._program.name}: more than {MAX_EVENTS:,} events: audit smaller sizes"
-                )
-            if self._progress is not None and executed - reported >= _EVENTS_PER_REPORT:
-                reported = executed
-                self._progress(executed)
         if alive:
             self._stuck()
+
+    def _count(self) -> None:
+        self._executed += 1
+        if self._executed > MAX_EVENTS:
+            raise WaferError(
+                f"{self._program.name}: more than {MAX_EVENTS:,} events: audit smaller sizes"
+            )
+        if self._progress is not None and self._executed % _EVENTS_PER_REPORT == 0:
+            self._progress(self._executed)
 
     def _stuck(self) -> None:
         blocked = [*self._readers.values(), *self._senders.values()]
@@ -211,7 +214,10 @@ class _Machine:
         """Words reach the core of a PE: a stage."""
         arrived = Mark(mark.cycles + self._beta, mark.hops, mark.stages + 1)
         self.longest = max(self.longest, arrived)
-        self._inbox[pe, color].append((words, arrived))
+        inbox = self._inbox[pe, color]
+        if inbox and inbox[-1][1] == arrived:
+            words += inbox.pop()[0]
+        inbox.append((words, arrived))
         if (reader := self._readers.pop((pe, color), None)) is not None:
             self._ready.append(reader)
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-MIN_SIZES = 3
-"""Sizes that a growth is fitted to at least."""
+MIN_SIZES, MIN_SPAN = 3, 4
+"""A growth is fitted to at least so many sizes, the largest at least so many times the smallest."""
 _AS_GOOD = 0.01
 """Relative error (root mean square) by which a slower function may be worse."""
 _GROWING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -63,9 +63,9 @@ def growth(sizes: Sequence[int], values: Sequence[float], symbol: str = "N") -> 
       symbol: Stands for the size in the name.
 
     Returns:
-      The growth, or None for fewer than `MIN_SIZES` sizes.
+      The growth, or None for too few sizes, or too close ones.
     """
-    if len(sizes) < MIN_SIZES:
+    if len(sizes) < MIN_SIZES or sizes[-1] < MIN_SPAN * sizes[0]:
         return None
     n, v = np.asarray(sizes, float), np.asarray(values, float)
     exponent = float(np.polyfit(np.log(n), np.log(v), 1)[0]) if (v > 0).all() else float("nan")

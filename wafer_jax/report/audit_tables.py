@@ -113,7 +113,7 @@ _GEMM_NOTES = (
     "Per step: the farthest trip of a word, or the chain of dependences over the N steps (one step "
     "of allgather) if that is more.",
     "Stages: cores that take words off the fabric; a multicast by routers is one, whoever listens.",
-    "The paper's beta N of allgather and SUMMA are relays by cores where routes run out. Here every "
+    "The paper's beta N of allgather and SUMMA are relays by cores where routes run out. Here each "
     "source has a colour, so no core relays, and colours and input queues run out instead.",
 )
 _GEMV_NOTES = (
