@@ -1,18 +1,22 @@
-"""Transposed MeshGEMM at the bulk level: dense values, the order of additions, the cost."""
+"""Transposed MeshGEMM: dense values, the order of additions, both levels bit for bit, cycles."""
+
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from lines_harness import integers, normal, same_bits
+from gemm_harness import oracle_values, values_under_keys
+from lines_harness import integers, normal, oracle_cycles, same_bits, toy
 
-from wafer_jax import WaferError, hardware
+from wafer_jax import WaferError, hardware, run
 from wafer_jax.collectives import gemm_transposed, reduce_chain
 from wafer_jax.collectives.kernels import gemm
 from wafer_jax.collectives.tiles import untile_matrix
 
 MESHES = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (5, 5), (2, 3), (4, 3), (4, 6)]
 SIZES = (5, 13, 7)
+KERNELS = {"transposed gemm": lambda a, b: (a @ b.T).T}
 
 
 def operands(mesh, make=integers):
@@ -45,6 +49,73 @@ def test_partial_products_are_summed_by_the_chains_of_the_reduce(mesh):
             root, slot = divmod(tile * n + i, cols)
             total = reduce_chain.apply(product[:, i], "x", root)[..., 0]
             assert same_bits(total, c[:, slot, :, root])
+
+
+@pytest.mark.parametrize("mesh", [*MESHES, (1, 3), (3, 1), (4, 2), (6, 4)])
+def test_fabric_against_a_dense_product(mesh):
+    a, b, a_tiles, b_tiles = operands(mesh)
+    program = gemm_transposed.program(toy(mesh), *SIZES)
+    c = oracle_values(program, gemm_transposed.load(a_tiles, b_tiles), kernels=KERNELS)
+    assert (untile_matrix(c.swapaxes(0, 1), (SIZES[0], SIZES[2])) == a @ b.T).all()
+
+
+@pytest.mark.parametrize(("mesh", "dtype"), [((2, 3), "bfloat16")])
+def test_fabric_and_bulk_level_have_the_same_bits(mesh, dtype):
+    make = lambda *shape, seed: normal(*shape, dtype=dtype, seed=seed)
+    _, _, a, b = operands(mesh, make)
+    program = gemm_transposed.program(toy(mesh), *SIZES, dtype=dtype)
+    result = run(program, gemm_transposed.load(a, b)).raise_on_fault()
+    assert same_bits(result.values.swapaxes(0, 1), jax.jit(gemm_transposed.apply)(a, b))
+
+
+def test_values_do_not_depend_on_the_speed_of_pes():
+    a, b, a_tiles, b_tiles = operands((3, 4))
+    program = gemm_transposed.program(toy((3, 4)), *SIZES)
+    for c in values_under_keys(program, gemm_transposed.load(a_tiles, b_tiles), KERNELS):
+        assert (untile_matrix(c.swapaxes(0, 1), (SIZES[0], SIZES[2])) == a @ b.T).all()
+
+
+def more_cycles(hw, tile_m, tile_k, part_n):
+    """Cycles on the fabric less those of the cost."""
+    height, width = hw.mesh
+    sizes = (tile_m * height, tile_k * width, part_n * math.lcm(height, width))
+    program = gemm_transposed.program(hw, *sizes)
+    return oracle_cycles(program) - gemm_transposed.cost(hw, *sizes)
+
+
+TILES = ((2, 3, 2), (1, 3, 1), (3, 7, 1))
+
+
+@pytest.mark.parametrize("preset", ["wse2", "toy"])
+@pytest.mark.parametrize("mesh", [(1, 1), (1, 2), (1, 7), (2, 1), (6, 1), (2, 2), (3, 3)])
+def test_cycles(preset, mesh):
+    hw = hardware(preset).replace(mesh=mesh, sram_bytes=1 << 16)
+    assert [more_cycles(hw, *tiles) for tiles in TILES] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("preset", ["wse2", "toy"])
+@pytest.mark.parametrize("mesh", [(2, 3), (4, 2), (5, 5), (4, 6), (8, 8)])
+def test_residual_where_half_chains_meet_at_their_root(preset, mesh):
+    """The residual that `gemm_transposed_cost` names: a queue's words a step at most."""
+    hw = hardware(preset).replace(mesh=mesh, sram_bytes=1 << 16)
+    for tiles in TILES:
+        assert 0 <= more_cycles(hw, *tiles) <= 2 * mesh[0]
+
+
+def test_parts_add_up_and_large_meshes_take_no_time():
+    hw = hardware("wse2", mesh=(720, 720))
+    parts = gemm_transposed.cost_parts(hw, 4096, 4096, 4096)
+    assert parts.total == gemm_transposed.cost(hw, 4096, 4096, 4096)
+    assert parts.exposed > 0
+
+
+def test_seven_colours_serve_every_root():
+    small, large = (
+        gemm_transposed.program(hardware("wse2", mesh=(n, n)), n, n, n) for n in (5, 12)
+    )
+    assert len(small.colors) == len(large.colors) == 7
+    longest = lambda p: max(len(t) for r in p.roles for t in r.threads)
+    assert longest(large) < 64
 
 
 def test_leading_axes_and_jit():

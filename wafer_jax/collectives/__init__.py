@@ -57,6 +57,7 @@ gemms = SimpleNamespace(
     allgather=gemm_allgather.program,
     cannon=gemm_cannon.program,
     summa=gemm_summa.program,
+    transposed=gemm_transposed.program,
 )
 """What the package exports as ``gemm``: MeshGEMM's functions, and the other products' programs."""
 kv = SimpleNamespace(concat=kv_concat.program, shift=kv_shift.program)

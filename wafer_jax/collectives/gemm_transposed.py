@@ -7,46 +7,232 @@ chains along x sum the partial products into the column where that part of C bel
 moves with B's tile (the paper says "reduce-add"; that its root rotates is read from the authors'
 code).
 
-Bulk level and cost only: the program is not written yet.
+The root of a step differs from row to row, and every PE is a root sooner or later, but no route
+ever changes: chains run between neighbours only, so two alternating colours eastward and two
+westward serve every root. What a PE does in a step follows from where the root is: the ends of a
+row send, the PEs between them and the root add their own words to what passes on.
+
+Three threads share a PE's one issue slot:
+
+    compute   signal go to both; product; chains; wait sent and moved
+    send      wait go; B's current tile; signal sent
+    receive   wait go; B's next tile; signal moved
 """
 
 import math
-from typing import Literal
+from collections import defaultdict
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from wafer_jax.collectives.gemm_cost import transfer_cycles
-from wafer_jax.collectives.gemm_layout import block_words, cut, join
-from wafer_jax.collectives.interleave import order, position
+from wafer_jax.builder import ProgramBuilder, RoleBuilder
+from wafer_jax.collectives import interleave
+from wafer_jax.collectives.gemm_cost import copy_cycles
+from wafer_jax.collectives.gemm_layout import cut, join
+from wafer_jax.collectives.gemm_transposed_cost import cost, cost_parts
+from wafer_jax.collectives.gemm_transposed_layout import (
+    Part,
+    check_tiles,
+    parts_of_tile,
+    tile_numbers,
+    tile_operands,
+)
 from wafer_jax.collectives.kernels import gemm, gemm_cycles
-from wafer_jax.collectives.tiles import tile_matrix, tile_size
-from wafer_jax.collectives.tree import whole
-from wafer_jax.collectives.tree_cost import tree_cycles
+from wafer_jax.collectives.lines import Lines
+from wafer_jax.collectives.loops import repeat
+from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.errors import WaferError
-from wafer_jax.hardware import HardwareSpec
+from wafer_jax.events import Kernel, Tile
+from wafer_jax.hardware import RAMP, HardwareSpec
+from wafer_jax.program import Program
+
+__all__ = ["apply", "cost", "cost_parts", "load", "program", "tile_operands"]
+
+_COMPUTE, _SEND, _RECEIVE = range(3)
+_GO_SEND, _GO_RECEIVE, _SENT, _MOVED = range(4)
+_RING = range(interleave.COLORS)
+_EAST, _WEST = (3, 4), (5, 6)
+"""Colours of the chains that run east, and west; a PE sends on the one of its parity."""
 
 
-def tile_operands(a: jax.Array, b: jax.Array, mesh: tuple[int, int]) -> tuple[jax.Array, jax.Array]:
-    """Cut dense matrices into tiles that the transposed MeshGEMM takes, padded with zeros.
+def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> Program:
+    """C = A B^T for A [m, k] and B [n, k].
+
+    Inputs are what `load` returns; the output is c [n Y / X, m] float32, column after column: the
+    transpose of what `apply` gives for each PE, and the order in which vector instructions write.
 
     Args:
-      a: [M, K].
-      b: [N, K].
-      mesh: (Y, X).
-
-    Returns:
-      a [m, k, Y, X] and b [n, k, Y, X] with n Y a multiple of lcm(Y, X).
+      hw: Machine and mesh.
+      m: Rows of A and C.
+      k: Columns of A and B.
+      n: Rows of B, columns of C.
+      dtype: Element type of A and B; products are summed in float32.
 
     Raises:
-      WaferError: Matrices that do not fit each other.
+      WaferError: Tiles over the SRAM budget; too few colours, queues or threads.
     """
-    if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[1]:
-        raise WaferError(f"transposed MeshGEMM: cannot multiply {a.shape} by {b.shape} transposed")
-    b = jnp.pad(b, ((0, -b.shape[0] % math.lcm(*mesh)), (0, 0)))
-    return tile_matrix(a, mesh), tile_matrix(b, mesh)
+    height, width = hw.mesh
+    steps = math.lcm(height, width)
+    tile_m, tile_k, part_n = tile_size(m, height), tile_size(k, width), tile_size(n, steps)
+    builder = ProgramBuilder(hw, f"transposed MeshGEMM {m}x{k}x{n}")
+    a = builder.tile("a", (tile_m, tile_k), dtype)
+    rows = part_n * steps // height
+    b = [builder.tile(f"b{i}", (rows, tile_k), dtype) for i in range(1 + (height > 1))]
+    product = builder.tile("product", (rows, tile_m))
+    c = builder.tile("c", (part_n * steps // width, tile_m))
+    interleave.paint(builder, "y", _RING)
+    _paint_chains(builder)
+    ring, cycles = interleave.ring(height), gemm_cycles(hw, tile_m, tile_k, rows, dtype)
+    for y, x, mask in _alike(hw.mesh):
+        role = builder.role(f"like y{y} x{x}", where=mask)
+        _multiply(role, (y, x), hw.mesh, _Tiles(a, b, product, c, part_n * tile_m), cycles)
+        _shift(role, b, _RING[int(ring.send[y])], _RING[int(ring.receive[y])], height - 1)
+    return builder.build(inputs=[a, b[0]], outputs=[c])
+
+
+transposed = program
+
+
+class _Tiles(NamedTuple):
+    """Tiles of a PE: A's, B's current and next, a product, C's; and words of a part's product."""
+
+    a: Tile
+    b: list[Tile]
+    product: Tile
+    c: Tile
+    part_words: int
+
+
+def _paint_chains(builder: ProgramBuilder) -> None:
+    """Both directions between all neighbours of a row."""
+    lines = Lines(builder, "x")
+    for colors, ahead, behind, step in (
+        (_EAST, lines.forward, lines.back, 1),
+        (_WEST, lines.back, lines.forward, -1),
+    ):
+        for start in range(lines.length):
+            if 0 <= start + step < lines.length:
+                lines.route(colors[start % 2], [start], RAMP, ahead)
+                lines.route(colors[start % 2], [start + step], behind, RAMP)
+
+
+def _alike(mesh: tuple[int, int]) -> Iterator[tuple[int, int, np.ndarray]]:
+    """A PE (y, x) for all that do the same on the same colours, and their mask."""
+    height, width = mesh
+    ring, tiles = interleave.ring(height), tile_numbers(height)
+    parts = [parts_of_tile(mesh, tile) for tile in range(height)]
+    side = [[tuple(np.sign(p.root - x) for p in parts[t]) for t in range(height)]
+            for x in range(width)]  # fmt: skip
+    alike: dict[tuple, list[tuple[int, int]]] = defaultdict(list)
+    for y in range(height):
+        order_of_tiles = tuple(tiles[:, y])
+        for x in range(width):
+            ends = (int(ring.send[y]), int(ring.receive[y]), x % 2, x == 0, x == width - 1)
+            sides = tuple(side[x][t] for t in order_of_tiles)
+            roots = tuple(t for t in order_of_tiles if 0 in side[x][t])
+            alike[(ends, sides, roots)].append((y, x))
+    for pes in alike.values():
+        mask = np.zeros(mesh, bool)
+        mask[tuple(zip(*pes, strict=True))] = True
+        yield *pes[0], mask
+
+
+def _multiply(
+    role: RoleBuilder, at: tuple[int, int], mesh: tuple[int, int], tiles: _Tiles, cycles: int
+) -> None:
+    """A product and its chains per step; equal steps in a row become a loop."""
+    (y, x), (height, _) = at, mesh
+    compute = role.thread(_COMPUTE)
+    parts = [parts_of_tile(mesh, int(tile)) for tile in tile_numbers(height)[:, y]]
+
+    def step(number: int) -> None:
+        moves = number < height - 1
+        if moves:
+            compute.signal(_GO_SEND).signal(_GO_RECEIVE)
+        b = tiles.b[number % 2]
+        compute.compute(PRODUCT, (tiles.a, b), (tiles.product,), cycles)
+        for part in parts[number]:
+            _chain(role, x, mesh, tiles, part, first=parts[number][0].first)
+        if moves:
+            compute.wait(_SENT).wait(_MOVED)
+
+    def alike(number: int) -> tuple:
+        whole = [(part.root > x) - (part.root < x) for part in parts[number]]
+        return (*whole, number if 0 in whole else -1, number == height - 1)
+
+    for _, run in groupby(range(height), alike):
+        numbers = list(run)
+        repeat([compute], 2, len(numbers), lambda i, first=numbers[0]: step(first + i))
+
+
+def _chain(
+    role: RoleBuilder, x: int, mesh: tuple[int, int], tiles: _Tiles, part: Part, first: int
+) -> None:
+    """What PE x does to sum one part of the products in its root."""
+    width, compute, words = mesh[1], role.thread(_COMPUTE), part.count * tiles.part_words
+    own = tiles.product.slice((part.first - first) * tiles.part_words, words)
+    if x == part.root:
+        _collect(role, x, mesh, tiles, part, own.offset)
+        return
+    out, step = (_EAST, 1) if x < part.root else (_WEST, -1)
+    if 0 <= x - step < width:
+        compute.forward(out[(x - step) % 2], out[x % 2], own)
+    else:
+        compute.send(out[x % 2], own)
+
+
+def _collect(
+    role: RoleBuilder, x: int, mesh: tuple[int, int], tiles: _Tiles, part: Part, own: int
+) -> None:
+    """The root keeps its part in C and adds the shorter half-chain's words, then the other's."""
+    compute, (height, width) = role.thread(_COMPUTE), mesh
+    words = part.count * tiles.part_words
+    slot = part.first % (math.lcm(height, width) // width)
+    here = tiles.c.slice(slot * tiles.part_words, words)
+    product = Tile(name="part of product", offset=own, shape=(words,))
+    kept = Tile(name="part of c", offset=here.offset, shape=(words,))
+    compute.compute(KEEP, (product,), (kept,), copy_cycles(role.hw, words))
+    west, east = (x, _EAST[(x - 1) % 2]), (width - 1 - x, _WEST[(x + 1) % 2])
+    for length, color in sorted((west, east), key=lambda side: side[0]):
+        if length:
+            compute.receive(color, here, "add")
+
+
+def _shift(role: RoleBuilder, b: list[Tile], send_on: int, receive_on: int, count: int) -> None:
+    """B's tile to the next PE of the ring in every step but the last."""
+    if count == 0:
+        return
+    send, receive = role.thread(_SEND), role.thread(_RECEIVE)
+
+    def step(number: int) -> None:
+        send.wait(_GO_SEND).send(send_on, b[number % 2]).signal(_SENT)
+        receive.wait(_GO_RECEIVE).receive(receive_on, b[(number + 1) % 2]).signal(_MOVED)
+
+    repeat([send, receive], 2, count, step)
+
+
+def product_of_tiles(a: jax.Array, b: jax.Array) -> jax.Array:
+    """[m, k] and [n, k] to [n, m] float32: the transpose of a b^T.
+
+    The first vector instruction of each column writes, so nothing need be cleared.
+    """
+    zero = jnp.zeros((a.shape[0], b.shape[0]), jnp.float32)
+    return jnp.swapaxes(gemm(zero, a, jnp.swapaxes(b, 0, 1)), 0, 1)
+
+
+PRODUCT = Kernel(name="transposed gemm", fn=product_of_tiles)
+KEEP = Kernel(name="keep", fn=lambda part: part)
+
+
+def load(a: np.ndarray | jax.Array, b: np.ndarray | jax.Array) -> dict[str, np.ndarray]:
+    """Tiles a [m, k, Y, X] and b [n, k, Y, X] of `tile_operands` for the fabric: a and b0."""
+    check_tiles(a, b)
+    return {"a": np.asarray(a), "b0": np.asarray(b)}
 
 
 def apply(
@@ -66,12 +252,7 @@ def apply(
     Raises:
       WaferError: Tiles that do not fit each other; unknown ``values``.
     """
-    rows, width = b.shape[-4] * b.shape[-2], b.shape[-1]
-    if a.shape[-3:] != b.shape[-3:] or rows % width:
-        raise WaferError(
-            f"transposed MeshGEMM: a {a.shape} and b {b.shape} must agree in the last three axes, "
-            f"and b's {rows} rows divide into {width} columns: cut them with tile_operands"
-        )
+    check_tiles(a, b)
     if values == "dense":
         return cut(_matmul(join(a), join(b)), (a.shape[-2], a.shape[-1]))
     if values != "rounds":
@@ -89,7 +270,7 @@ def _matmul(a: jax.Array, b: jax.Array) -> jax.Array:
 
 def _rounds(a: jax.Array, b: jax.Array) -> jax.Array:
     (m, _, height, width), n = a.shape, b.shape[0]
-    tiles = jnp.asarray(_tile_numbers(height))
+    tiles = jnp.asarray(tile_numbers(height))
     steps = math.lcm(height, width)
     per_column, per_tile = steps // width, steps // height
     part = jnp.arange(steps, dtype=jnp.int32).reshape(width, per_column).T[:, None]  # [q, 1, X]
@@ -105,12 +286,6 @@ def _rounds(a: jax.Array, b: jax.Array) -> jax.Array:
 
     c = jnp.zeros((m, per_column, n * height // steps, height, width), jnp.float32)
     return lax.fori_loop(0, height, step, c).reshape(m, -1, height, width)
-
-
-def _tile_numbers(height: int) -> np.ndarray:
-    """[Y, Y] int32: which tile of B each row holds in each step."""
-    place = position(height) - np.arange(height)[:, None]
-    return order(height)[place % height].astype(np.int32)
 
 
 def _sum_to_every_root(parts: jax.Array) -> jax.Array:
@@ -143,42 +318,3 @@ def _running_sums(line: jax.Array) -> jax.Array:
         return word, word
 
     return jnp.concatenate([line[:1], lax.scan(add, line[0], line[1:])[1]])
-
-
-def cost(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> int:
-    """Cycles of C = A B^T for A [m, k] and B [n, k]: an estimate, no program to compare with yet.
-
-    Every step takes the larger of its local product with the chains behind it, and the transfer of
-    B's tile (two cycles of the issue slot per word), plus control as in `gemm_cost`. Rows have
-    their slow steps (a root at the end of the row) at different times and wait for each other only
-    to hand tiles on, so a row's own sum over all roots counts, not the slowest root in every step.
-    """
-    height, width = hw.mesh
-    steps = math.lcm(height, width)
-    tile_m, tile_k, part_n = tile_size(m, height), tile_size(k, width), tile_size(n, steps)
-    per_tile = steps // height
-    product = gemm_cycles(hw, tile_m, tile_k, part_n * per_tile, dtype)
-    words = block_words(part_n * per_tile * tile_k, dtype)
-    around = max(6, 5 + hw.stream_setup_cycles) + 4
-    transfer = around + transfer_cycles(hw, [words], False) if height > 1 else 0
-    sums = [_chains_cycles(hw, tile, part_n * tile_m) for tile in range(height)]
-    return sum(max(product + chains + 3, transfer) for chains in sums)
-
-
-def _chains_cycles(hw: HardwareSpec, tile: int, words: int) -> int:
-    """Cycles to sum the partial products with one tile of B, ``words`` for each part of it.
-
-    Parts that belong to several columns follow each other down the chains: the longest chain's
-    latency counts once, the others' words and set-up come on top.
-    """
-    height, width = hw.mesh
-    if width == 1:
-        return 0
-    steps = math.lcm(height, width)
-    per_tile, per_column = steps // height, steps // width
-    parts = np.arange(tile * per_tile, (tile + 1) * per_tile) // per_column
-    roots, counts = np.unique(parts, return_counts=True)
-    sizes = [(int(root), int(count) * words) for root, count in zip(roots, counts, strict=True)]
-    each = [(tree_cycles(hw, whole(width, root), width, size), size) for root, size in sizes]
-    *others, (longest, _) = sorted(each)
-    return longest + sum(hw.stream_setup_cycles + size for _, size in others)
