@@ -12,6 +12,8 @@ import pytest
 
 import wafer_jax as wj
 from wafer_jax.collectives import (
+    allgather,
+    allgather_relayed,
     allreduce_ktree,
     allreduce_pipeline,
     allreduce_ring,
@@ -26,6 +28,7 @@ from wafer_jax.collectives import (
     reduce_auto_gen,
     reduce_binary_tree,
     reduce_chain,
+    reduce_snake,
     reduce_star,
     reduce_two_phase,
     scatter,
@@ -51,6 +54,9 @@ PROGRAMS = {
     "pipeline": (lambda hw: allreduce_pipeline.program(hw, 1), (1, 8)),
     "ring": (lambda hw: allreduce_ring.program(hw, 6), (1, 6)),
     "rows, then columns": (lambda hw: reduce_2d.program(hw, 1), (4, 5)),
+    "all-gather": (lambda hw: allgather.program(hw, 1), (1, 5)),
+    "all-gather, relayed": (lambda hw: allgather_relayed.program(hw, 1), (1, 5)),
+    "snake": (lambda hw: reduce_snake.program(hw, 1), (3, 4)),
     "K-tree 1": (lambda hw: allreduce_ktree.program(hw, 1, k=1), (1, 16)),
     "K-tree 2": (lambda hw: allreduce_ktree.program(hw, 1, k=2), (1, 16)),
     "K-tree 3 along y": (lambda hw: allreduce_ktree.program(hw, 1, k=3, axis="y"), (27, 1)),

@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from wafer_jax.collectives import allreduce_ktree, allreduce_pipeline, allreduce_ring, interleave
+from wafer_jax.collectives import (
+    allgather,
+    allgather_relayed,
+    allreduce_ktree,
+    allreduce_pipeline,
+    allreduce_ring,
+    interleave,
+)
 from wafer_jax.hardware import RAMP
 from wafer_jax.program import NO_ROUTE
 from wafer_jax.report.audit import lifted
@@ -84,6 +91,16 @@ def test_a_ring_takes_more_of_both(length):
     """2 (P - 1) messages and 4 P - 6 hops, as Luczynski et al. (HPDC'24) have it."""
     found = measure(allreduce_ring.program(toy((1, length)), 4 * length))
     assert (found.chain_hops, found.chain_stages) == (4 * length - 6, 2 * (length - 1))
+
+
+@pytest.mark.parametrize("length", [5, 12])
+def test_routes_or_relays(length):
+    """What allgather costs: a route per source, or a stage per hop."""
+    hw = lifted(toy((1, 1)), (1, length))
+    multicast, relayed = (measure(a.program(hw, 4)) for a in (allgather, allgather_relayed))
+    assert (multicast.routes, multicast.chain_stages) == (length, 1)
+    assert (relayed.routes, relayed.chain_stages) == (4, length - 1)
+    assert multicast.chain_hops == relayed.chain_hops == length - 1
 
 
 def tiles(name: str, size: int, **more) -> float:

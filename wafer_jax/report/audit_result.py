@@ -103,7 +103,7 @@ class Audit:
       parameters: What the algorithm was built with.
       operand_bytes: Bytes of one dense matrix, if the problem has one.
       rows: One per size.
-      growth: By the name of a figure in ``FITTED``, for three sizes or more.
+      growth: By the name of a figure in ``FITTED``, where there are sizes enough.
     """
 
     name: str
