@@ -24,6 +24,7 @@ from wafer_jax.collectives import (
     reduce,
     scatter,
     stencil,
+    transpose,
 )
 from wafer_jax.collectives import gemms as gemm
 from wafer_jax.errors import WaferError
@@ -112,6 +113,7 @@ __all__ = [
     "step",
     "sweep",
     "threads",
+    "transpose",
     "validate",
 ]
 

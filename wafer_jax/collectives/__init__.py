@@ -36,6 +36,7 @@ from wafer_jax.collectives import (
     relayout,
     scatter,
     stencil,
+    transpose,
 )
 
 reduce = SimpleNamespace(
@@ -97,4 +98,5 @@ __all__ = [
     "relayout",
     "scatter",
     "stencil",
+    "transpose",
 ]

@@ -34,6 +34,7 @@ from wafer_jax.collectives import (
     reduce_two_phase,
     scatter,
     stencil,
+    transpose,
 )
 from wafer_jax.errors import WaferError
 from wafer_jax.program import Program
@@ -88,6 +89,7 @@ ALGORITHMS = {
     "reduce.two_phase": Algorithm(reduce_two_phase.program, reduce_two_phase.cost),
     "scatter": Algorithm(scatter.program, scatter.cost),
     "stencil": Algorithm(stencil.program, stencil.cost),
+    "transpose": Algorithm(transpose.program, transpose.cost),
 }
 
 
