@@ -26,12 +26,12 @@ def table(path, *rows):
 
 @pytest.mark.parametrize(
     ("family", "bar"),
-    [("reduce", 2.0), ("point-to-point", 3.04), ("stencil", 15.2), ("vector", 5.6)],
+    [("reduce", 2.0), ("gemm", 8.6), ("point-to-point", 3.04), ("stencil", 15.2), ("vector", 5.6)],
 )
 def test_no_figure_is_further_off(family, bar):
     found = validate(family)
     assert found.points
-    assert not found.unexpressed
+    assert len(found.unexpressed) == (3 if family == "gemm" else 0)
     assert found.met
     assert found.frame()["error_percent"].abs().max() <= bar
 
@@ -62,7 +62,7 @@ def test_a_stencil_of_the_table_has_its_width_first(tmp_path):
     assert point.ours != stencil_cost.published(machine, 14, 3, 1, (5, 5))
 
 
-@pytest.mark.parametrize("family", ["stencil", "vector"])
+@pytest.mark.parametrize("family", ["gemm", "stencil", "vector"])
 def test_the_page_shows_what_is_printed(family):
     page = (Path(__file__).parents[2] / "docs" / "validation.md").read_text()
     (shown,) = re.findall(rf"^{family} .*%.*$", page, re.MULTILINE)

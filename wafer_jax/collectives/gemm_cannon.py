@@ -1,8 +1,8 @@
 """Cannon's algorithm: C = A B by compute-shift steps on two plain rings.
 
 Cannon (1969), as WaferLLM (OSDI'25, section 5.1, figure 6) compares MeshGEMM with it: the steps are
-those of `gemm`, but a ring is the line itself. Tiles move to the next PE, one hop away, and from
-the end of the line all the way back to its head, past the routers of the whole line.
+those of MeshGEMM (`compute_shift`), but a ring is the line itself. Tiles move to the next PE, one
+hop away, and from the end of the line all the way back to its head, past the routers of the line.
 
     0 -> 1 -> 2 -> ... -> N-1        two alternating colours
     0 <------------------ N-1        a third colour
@@ -15,15 +15,9 @@ holds L / X and one of B's columns L / Y. In step s PE (y, x) multiplies the blo
 (x L / X + y L / Y - s) mod L, once row y of A and column x of B have been skewed by the other
 coordinate. On chip rows (columns) in the first half of the mesh move backward, the others forward,
 which takes three more colours per axis.
-
-Threads and their events are as `_transfer` and `_multiply` have them: every word that is sent or
-received takes the PE's one issue slot, and the receiver pauses for the latency of a hop so that
-sender and receiver take turns in the slot in the same way on every PE.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from math import lcm
 from typing import Literal
 
 import jax
@@ -31,13 +25,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from wafer_jax.builder import ProgramBuilder, RoleBuilder
-from wafer_jax.collectives.gemm import PAUSE, clear, realign
-from wafer_jax.collectives.gemm_cannon_cost import cost, cost_parts, pause_cycles
-from wafer_jax.collectives.gemm_cost import copy_cycles
+from wafer_jax.builder import ProgramBuilder
+from wafer_jax.collectives import compute_shift
+from wafer_jax.collectives.compute_shift import COLORS, Ends, Operand
+from wafer_jax.collectives.gemm_cannon_cost import cost, cost_parts
 from wafer_jax.collectives.gemm_layout import (
     Layout,
-    check_align,
+    aligned_on_chip,
     columns_of_b,
     cut,
     join,
@@ -46,79 +40,13 @@ from wafer_jax.collectives.gemm_layout import (
     rows_of_a,
     tile_operands,
 )
-from wafer_jax.collectives.kernels import GEMM, clear_cycles, gemm, gemm_cycles
+from wafer_jax.collectives.kernels import gemm, gemm_cycles
 from wafer_jax.collectives.lines import Lines
-from wafer_jax.collectives.loops import repeat
-from wafer_jax.collectives.tiles import Axis
 from wafer_jax.errors import WaferError
-from wafer_jax.events import Slice, Tile
 from wafer_jax.hardware import RAMP, HardwareSpec
 from wafer_jax.program import Program
 
 __all__ = ["apply", "cost", "cost_parts", "load", "program", "tile_operands"]
-
-COLORS = 3
-"""Colours of one ring along one axis: two alternating ones, and the way back."""
-
-_COMPUTE, _SEND, _RECEIVE = range(3)
-_SENT, _MOVED, _GO, _ONWARD = range(4)
-
-
-@dataclass(frozen=True)
-class _Ends:
-    """Colours of one PE's ends in a ring."""
-
-    send: int
-    receive: int
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """A along x, or B along y.
-
-    Attributes:
-      length: PEs of its rings.
-      blocks: Blocks per PE.
-      rounds: Alignment rounds on chip.
-      tiles: Its blocks, then buffers for what comes in.
-      shift: Tile with the number of blocks that this PE's line must still move.
-      colors: Three colours forward and three back.
-    """
-
-    axis: Axis
-    length: int
-    blocks: int
-    rounds: int
-    tiles: list[Tile]
-    shift: Tile | None
-    colors: range
-
-    @property
-    def period(self) -> int:
-        """Steps after which the buffers play the same parts again."""
-        return self.blocks + (self.length > 1)
-
-    def current(self, step: int) -> Tile:
-        """Block that is multiplied in a step; the buffer that the step before received."""
-        return self.tiles[-step % self.period]
-
-    def leaving(self, step: int) -> Tile:
-        """Block that moves on in a step: the last of its PE's places."""
-        return self.tiles[(self.blocks - 1 - step) % self.period]
-
-    def whole(self, received: bool = False) -> Slice:
-        """All blocks as one slice: the PE's own, or the buffers behind them."""
-        first = self.tiles[self.blocks if received else 0]
-        return Slice(first.offset, 1, self.blocks * first.words, first.dtype)
-
-    def ends(self, position: int, reverse: bool = False) -> _Ends:
-        """Colours of the PE at a position of the line."""
-        last = self.length - 1
-        ahead = position % 2 if position < last else 2
-        behind = (position - 1) % 2 if position > 0 else 2
-        if reverse:
-            return _Ends(self.colors[COLORS + behind], self.colors[COLORS + ahead])
-        return _Ends(self.colors[ahead], self.colors[behind])
 
 
 def program(
@@ -127,7 +55,7 @@ def program(
     k: int,
     n: int,
     *,
-    align: Literal["chip", "host"] = "chip",
+    align: Literal["chip", "left", "host"] = "chip",
     dtype: str = "float32",
 ) -> Program:
     """C = A B for A [m, k] and B [k, n].
@@ -139,61 +67,45 @@ def program(
       m: Rows of A and C.
       k: Columns of A, rows of B.
       n: Columns of B and C.
-      align: Who skews A and B before the product: "chip" in at most X / 2 and Y / 2 rounds, or
-        "host".
+      align: Who skews A and B before the product: "chip" in at most X / 2 and Y / 2 rounds,
+        "host", or "left": A on chip and B by the host.
       dtype: Element type of A and B; products are summed in float32.
 
     Raises:
       WaferError: Blocks over the SRAM budget; too few colours, queues or threads.
     """
-    check_align(align)
     layout = layout_of(hw.mesh, m, k, n)
     builder = ProgramBuilder(hw, f"Cannon {m}x{k}x{n}, aligned on {align}")
-    a, b = _operands(builder, layout, align, dtype)
+    a, b = compute_shift.allocate(builder, layout, align, dtype)
+    for operand in (a, b):
+        _paint(Lines(builder, operand.axis), operand)
     c = builder.tile("c", (layout.tile_m, layout.tile_n))
+    product_cycles = gemm_cycles(hw, layout.tile_m, layout.block_k, layout.tile_n, dtype)
     for (y, x), mask in _alike(layout, align):
         role = builder.role(f"like y{y} x{x}", where=mask)
-        for thread in (_COMPUTE, _SEND, _RECEIVE) if hw.num_pes > 1 else ():
-            role.thread(thread)
-        word = _any_word(a.tiles[0].offset)
-        role.thread(_COMPUTE).compute(clear(c.shape), (word,), (c,), clear_cycles(hw, c.size))
-        for operand, position, line in ((a, x, y), (b, y, x)):
-            lines = layout.mesh[0] if operand is a else layout.mesh[1]
-            _align(hw, role, operand, position, backward=2 * line <= lines, dtype=dtype)
-        _multiply(hw, role, layout, ((a, a.ends(x)), (b, b.ends(y))), c, dtype)
-    shifts = [t.name for t in (a.shift, b.shift) if t is not None]
-    own = [t.name for o in (a, b) for t in o.tiles[: o.blocks]]
-    return builder.build(inputs=(*own, *shifts), outputs=("c",))
+        compute_shift.clear_result(hw, role, c, a.tiles[0])
+        for operand, at, line, lines in ((a, x, y, hw.mesh[0]), (b, y, x, hw.mesh[1])):
+            ends = _ends(operand, at, reverse=2 * line <= lines)
+            compute_shift.align(hw, role, operand, ends, dtype)
+        operands = ((a, _ends(a, x)), (b, _ends(b, y)))
+        compute_shift.multiply(hw, role, layout, operands, c, product_cycles, home=False)
+    return builder.build(inputs=compute_shift.inputs_of((a, b)), outputs=("c",))
 
 
 cannon = program
 
 
-def _operands(
-    builder: ProgramBuilder, layout: Layout, align: str, dtype: str
-) -> tuple[_Operand, _Operand]:
-    """Allocate both operands' tiles and paint their rings."""
-    height, width = layout.mesh
-    on_chip = align == "chip"
-    plan: tuple[tuple[str, Axis, int, int, int, tuple[int, int]], ...] = (
-        ("a", "x", width, layout.a_blocks, layout.a_rounds, (layout.tile_m, layout.block_k)),
-        ("b", "y", height, layout.b_blocks, layout.b_rounds, (layout.block_k, layout.tile_n)),
-    )
-    out = []
-    for i, (name, axis, length, blocks, rounds, shape) in enumerate(plan):
-        rounds = rounds if on_chip else 0
-        buffers = 0 if length == 1 else blocks if rounds else 1
-        tiles = [builder.tile(f"{name}{j}", shape, dtype) for j in range(blocks + buffers)]
-        shift = builder.tile(f"{name}_shift", (1,)) if rounds else None
-        per_axis = 2 * COLORS if on_chip else COLORS
-        colors = range(per_axis * i, per_axis * (i + 1))
-        operand = _Operand(axis, length, blocks, rounds, tiles, shift, colors)
-        _paint(Lines(builder, axis), operand)
-        out.append(operand)
-    return out[0], out[1]
+def _ends(operand: Operand, position: int, *, reverse: bool = False) -> Ends:
+    """Colours of the PE at a position of the line; in reverse only an alignment moves."""
+    last = operand.length - 1
+    ahead = position % 2 if position < last else 2
+    behind = (position - 1) % 2 if position > 0 else 2
+    if reverse and operand.rounds:
+        return Ends(operand.colors[COLORS + behind], operand.colors[COLORS + ahead])
+    return Ends(operand.colors[ahead], operand.colors[behind])
 
 
-def _paint(lines: Lines, operand: _Operand) -> None:
+def _paint(lines: Lines, operand: Operand) -> None:
     """Route the ring of every line and, for the alignment, the same ring the other way round."""
     last = lines.length - 1
     if last == 0:
@@ -205,10 +117,10 @@ def _paint(lines: Lines, operand: _Operand) -> None:
         for start in range(last):
             end = start + 1
             start, end = (end, start) if reverse else (start, end)
-            color = operand.ends(start, reverse).send
+            color = _ends(operand, start, reverse=reverse).send
             lines.route(color, [start], RAMP, out)
             lines.route(color, [end], back, RAMP)
-        color = operand.ends(tail, reverse).send
+        color = _ends(operand, tail, reverse=reverse).send
         lines.route(color, [tail], RAMP, back)
         lines.route(color, inner, out, back) if inner else None
         lines.route(color, [head], out, RAMP)
@@ -218,97 +130,17 @@ def _alike(layout: Layout, align: str) -> Iterator[tuple[tuple[int, int], np.nda
     """A PE (y, x) for all that have the same colours and alignment ways, and their mask."""
     height, width = layout.mesh
 
-    def key(length: int) -> np.ndarray:
+    def key(length: int, on_chip: bool) -> np.ndarray:
         at = np.arange(length)
         end = np.where(at == 0, 1, np.where(at == length - 1, 2, 0))
-        backward = (2 * at <= length) & (align == "chip")
+        backward = (2 * at <= length) & on_chip
         return at % 2 + 2 * end + 6 * backward
 
-    grid = key(height)[:, None] * 12 + key(width)
+    a_on_chip, b_on_chip = aligned_on_chip(align)
+    grid = key(height, a_on_chip)[:, None] * 12 + key(width, b_on_chip)
     for value, first in zip(*np.unique(grid, return_index=True), strict=True):
         y, x = divmod(int(first), width)
         yield (y, x), grid == value
-
-
-def _align(
-    hw: HardwareSpec,
-    role: RoleBuilder,
-    operand: _Operand,
-    position: int,
-    *,
-    backward: bool,
-    dtype: str,
-) -> None:
-    """Alignment rounds: move whole PE tiles; a line that has moved far enough keeps its own."""
-    if not operand.rounds:
-        return
-    assert operand.shift is not None
-    compute, count = role.thread(_COMPUTE), operand.blocks
-    own = operand.tiles[:count]
-    received = operand.tiles[count:] or own
-    inputs, outputs = (operand.shift, *own, *received), (operand.shift, *own)
-    kernel = realign(count)
-    cycles = copy_cycles(hw, sum(t.size for t in own), dtype)
-    if operand.length == 1:
-        compute.compute(kernel, inputs, outputs, cycles)
-        return
-    ends = operand.ends(position, reverse=backward)
-    with compute.loop(operand.rounds):
-        compute.signal(_GO).wait(_MOVED).compute(kernel, inputs, outputs, cycles)
-    with role.thread(_SEND).loop(operand.rounds), role.thread(_RECEIVE).loop(operand.rounds):
-        _transfer(hw, role, [(ends, operand.whole(), operand.whole(received=True))])
-
-
-def _multiply(
-    hw: HardwareSpec,
-    role: RoleBuilder,
-    layout: Layout,
-    operands: tuple[tuple[_Operand, _Ends], tuple[_Operand, _Ends]],
-    c: Tile,
-    dtype: str,
-) -> None:
-    """The compute-shift steps; the last one shifts nothing."""
-    (a, _), (b, _) = operands
-    cycles = gemm_cycles(hw, layout.tile_m, layout.block_k, layout.tile_n, dtype)
-    compute = role.thread(_COMPUTE)
-    moving = [pair for pair in operands if pair[0].length > 1]
-
-    def product(step: int) -> None:
-        compute.compute(GEMM, (c, a.current(step), b.current(step)), (c,), cycles)
-
-    def step_of_product(step: int) -> None:
-        if moving:
-            compute.signal(_GO)
-        product(step)
-        if moving:
-            compute.wait(_MOVED)
-
-    def step_of_transfer(step: int) -> None:
-        moves = [(e, o.leaving(step).slice(), o.current(step + 1).slice()) for o, e in moving]
-        _transfer(hw, role, moves)
-
-    period, shifts = lcm(a.period, b.period), layout.steps - 1
-    repeat([compute], period, shifts, step_of_product)
-    product(shifts)
-    if moving:
-        repeat([role.thread(_SEND), role.thread(_RECEIVE)], period, shifts, step_of_transfer)
-
-
-def _transfer(hw: HardwareSpec, role: RoleBuilder, moves: list[tuple[_Ends, Slice, Slice]]) -> None:
-    """Send some slices and receive others when the compute thread says so, and tell it the end."""
-    send, receive = role.thread(_SEND), role.thread(_RECEIVE)
-    send.wait(_ONWARD)
-    receive.wait(_GO).signal(_ONWARD)
-    receive.compute(PAUSE, (_any_word(moves[0][1].offset),), (), pause_cycles(hw))
-    for ends, leaving, arriving in moves:
-        send.send(ends.send, leaving)
-        receive.receive(ends.receive, arriving)
-    send.signal(_SENT)
-    receive.wait(_SENT).signal(_MOVED)
-
-
-def _any_word(offset: int) -> Tile:
-    return Tile(name="any word", offset=offset, shape=(1,))
 
 
 def load(
@@ -320,38 +152,37 @@ def load(
       a: [m, k, Y, X] tiles of A, as `tile_operands` cuts them.
       b: [k', n, Y, X] tiles of B.
       align: "host" skews the blocks here; "chip" leaves that to the program, and tells every PE
-        how far its row and its column must move.
+        how far its row and its column must move; "left" does so for A alone.
 
     Returns:
-      a0, a1, ... [m, block_k, Y, X], b0, b1, ... [block_k, n, Y, X], and for "chip" the counts
-      a_shift and b_shift [1, Y, X] float32, in blocks.
+      a0, a1, ... [m, block_k, Y, X], b0, b1, ... [block_k, n, Y, X], and for those aligned
+      on chip the counts a_shift and b_shift [1, Y, X] float32, in blocks.
 
     Raises:
       WaferError: Tiles that do not fit each other; an unknown ``align``.
     """
     a, b = np.asarray(a), np.asarray(b)
     layout = layout_of_tiles(a, b)  # pyright: ignore[reportArgumentType]
-    check_align(align)
+    a_on_chip, b_on_chip = aligned_on_chip(align)
     (height, width), blocks = layout.mesh, layout.steps
     a_place, b_place = _places(layout)
-    skewed = align == "host"
     rows, cols = rows_of_a(a, layout), columns_of_b(b, layout)
     tiles = {}
     for j in range(layout.a_blocks):
-        number = np.broadcast_to(a_place + j + skewed * b_place, layout.mesh) % blocks
+        number = np.broadcast_to(a_place + j + (not a_on_chip) * b_place, layout.mesh) % blocks
         tiles[f"a{j}"] = np.take_along_axis(rows, number[None, None], axis=-1)
     for j in range(layout.b_blocks):
-        number = np.broadcast_to(b_place + j + skewed * a_place, layout.mesh) % blocks
+        number = np.broadcast_to(b_place + j + (not b_on_chip) * a_place, layout.mesh) % blocks
         tiles[f"b{j}"] = np.take_along_axis(cols, number[None, None], axis=-2)
-    if not skewed:
-        y, x = np.arange(height)[:, None], np.arange(width)
-        shifts = {
-            "a_shift": (layout.a_rounds, np.where(2 * y <= height, b_place, b_place - blocks)),
-            "b_shift": (layout.b_rounds, np.where(2 * x <= width, a_place, a_place - blocks)),
-        }
-        for name, (rounds, shift) in shifts.items():
-            if rounds:
-                tiles[name] = np.broadcast_to(shift.astype(np.float32), (1, *layout.mesh))
+    y, x = np.arange(height)[:, None], np.arange(width)
+    a_shift = np.where(2 * y <= height, b_place, b_place - blocks)
+    b_shift = np.where(2 * x <= width, a_place, a_place - blocks)
+    for name, needed, shift in (
+        ("a_shift", a_on_chip and layout.a_rounds, a_shift),
+        ("b_shift", b_on_chip and layout.b_rounds, b_shift),
+    ):
+        if needed:
+            tiles[name] = np.broadcast_to(shift.astype(np.float32), (1, *layout.mesh))
     return tiles
 
 

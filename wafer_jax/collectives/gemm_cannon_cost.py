@@ -1,30 +1,28 @@
-"""Cycles of Cannon's algorithm, from the machine's latencies and the words of a block.
-
-A step takes the larger of its product and its transfer over one hop, plus the control around it, as
-in `gemm_cost` (a word takes the PE's issue slot when it is sent and again when it is received).
+"""Cycles of Cannon's algorithm: MeshGEMM's steps over one hop, and the way back (`gemm_cost`).
 
 The way back takes D = (N - 2) h cycles more than a hop, so the head of a line ends a step later
-than the others, by D less what its product hides. But PEs wait for their own tiles only. The head
-stays behind by as much from then on and need not wait for the way back again; the PEs behind it
-fall back one after another, in every step one more, less what their products hide. A product pays
-for the way back once in every revolution of a ring, N steps: O(alpha N) for all steps together,
-where WaferLLM (section 5.1) has O(alpha N) for the critical path of each. That figure stands for
-PEs that take their steps in unison.
+than the others, by D less what its launches and its product hide. But PEs wait for their own tiles
+only. The head stays behind by as much from then on and need not wait for the way back again; the
+PEs behind it fall back one after another, in every step one more, less what their products hide. A
+product pays for the way back once in every revolution of a ring, N steps: O(alpha N) for all steps
+together, where WaferLLM (section 5.1) has O(alpha N) for the critical path of each. That figure
+stands for PEs that take their steps in unison.
 
 On a mesh both axes add up: a tile may come late over the way back of its row, and its PE's other
 tile then passes on over the way back of its column. `_behind` finds the worst such path.
 
-Exact where products hide the transfers over one hop. Elsewhere, where a late tile of B meets the
-words of A in the issue slot, off by a few cycles per revolution; tests hold how many.
+Exact where products hide the hops, and off by a few cycles per step elsewhere, as `gemm_cost`.
 """
 
-import math
-
-from wafer_jax.collectives.gemm_cost import Parts, copy_cycles
-from wafer_jax.collectives.gemm_layout import Layout, block_words, check_align, layout_of
-from wafer_jax.collectives.kernels import clear_cycles, gemm_cycles
-from wafer_jax.collectives.loops import loop_rounds
-from wafer_jax.collectives.tree_cost import pass_cycles
+from wafer_jax.collectives.compute_shift_cost import (
+    align_cycles,
+    arrival_cycles,
+    looped,
+    step_cycles,
+)
+from wafer_jax.collectives.gemm_cost import Parts, block_sizes, moving_words, period_of
+from wafer_jax.collectives.gemm_layout import Layout, aligned_on_chip, block_words, layout_of
+from wafer_jax.collectives.kernels import clear_cycles, copy_cycles, gemm_cycles
 from wafer_jax.hardware import HardwareSpec
 
 
@@ -43,45 +41,23 @@ def cost_parts(
     Raises:
       WaferError: A size below 1, an unknown ``align``.
     """
-    check_align(align)
     layout = layout_of(hw.mesh, m, k, n)
     product = gemm_cycles(hw, layout.tile_m, layout.block_k, layout.tile_n, dtype)
     compute = clear_cycles(hw, layout.tile_m * layout.tile_n) + layout.steps * product
-    aligning = _align_cycles(hw, layout, dtype) if align == "chip" else 0
+    aligning = _align_rounds_cycles(hw, layout, align, dtype)
     exposed = _steps_cycles(hw, layout, product, dtype) - (layout.steps - 1) * product
     return Parts(compute, aligning, exposed)
 
 
-def pause_cycles(hw: HardwareSpec) -> int:
-    """From the receiver's pause to the arrival of the first word, less the receiver's set-up."""
-    return pass_cycles(hw, 1) + (hw.stream_setup_cycles == 0)
-
-
 def _steps_cycles(hw: HardwareSpec, layout: Layout, product: int, dtype: str) -> int:
     """All steps but the last, in which nothing moves."""
-    height, width = layout.mesh
-    a_words = block_words(layout.tile_m * layout.block_k, dtype) if width > 1 else 0
-    b_words = block_words(layout.block_k * layout.tile_n, dtype) if height > 1 else 0
-    period = math.lcm(layout.a_blocks + (width > 1), layout.b_blocks + (height > 1))
-    steps = layout.steps - 1
-    loops = loop_rounds(period, steps)
-    if not a_words + b_words:
-        return steps * product + loops
-    around, setup = max(6, 5 + hw.stream_setup_cycles), hw.stream_setup_cycles
-    first, second = (a_words, b_words) if a_words and b_words else (a_words + b_words, 0)
-
-    def step(loop: bool) -> int:
-        moving = around + _transfer_cycles(hw, first, second, loop) + 4
-        return max(product + 3 + loop, moving + 2 * loop)
-
-    each = step(False)
-    # A step whose first, or second, tile comes over one hop, with nothing else to wait for.
-    alone = around + pass_cycles(hw, 1) + first - 1 + 4
-    late_first = alone + (setup + second if second else 0)
-    late_second = alone + max(first, setup) + second
-    late_a, late_b = (late_first, late_second) if first == a_words else (late_second, late_first)
-    behind = _behind(hw, layout.mesh, steps, each - late_a, each - late_b)
-    return (steps - loops) * each + loops * step(True) + behind
+    words, steps = moving_words(layout, dtype), layout.steps - 1
+    each = step_cycles(hw, words, product)
+    # A step whose tile of A, or of B, comes over one hop, with nothing else to wait for.
+    late = [arrival_cycles(hw, 2 * i + 1, w) for i, w in enumerate(words)]
+    a_slack, b_slack = (each - late[0], each - late[-1]) if late else (0, 0)
+    total = looped(each, period_of(layout), steps)
+    return total + _behind(hw, layout.mesh, steps, a_slack, b_slack)
 
 
 def _behind(hw: HardwareSpec, mesh: tuple[int, int], steps: int, a_slack: int, b_slack: int) -> int:
@@ -110,34 +86,22 @@ def _ways_back(length: int, steps: int) -> int:
     return -(-steps // length) if length > 1 else 0
 
 
-def _transfer_cycles(hw: HardwareSpec, first: int, second: int, loop: bool) -> int:
-    """Cycles from the first word sent to the last received, over one hop, of two streams."""
-    latency, setup, total = pass_cycles(hw, 1), hw.stream_setup_cycles, first + second
-    alone = latency + total - 1 + (setup if second else 0)
-    gaps = 0
-    if second:
-        # The set-up of a second stream is hidden while the other thread has words to issue.
-        before = min(max(latency - first, 0), setup)
-        gaps = before + min(max(latency - second - 1 - loop - (before > 0), 0), setup)
-    return max(alone, 2 * total + loop + gaps)
-
-
-def _align_cycles(hw: HardwareSpec, layout: Layout, dtype: str) -> int:
+def _align_rounds_cycles(hw: HardwareSpec, layout: Layout, align: str, dtype: str) -> int:
     """Rounds that move whole PE tiles: transfer, then a masked copy; the way back once."""
     height, width = layout.mesh
-    a_size, b_size = layout.tile_m * layout.block_k, layout.block_k * layout.tile_n
+    a_size, b_size = block_sizes(layout)
     total = 0
-    for length, rounds, blocks, size in (
+    plan = (
         (width, layout.a_rounds, layout.a_blocks, a_size),
         (height, layout.b_rounds, layout.b_blocks, b_size),
-    ):
-        copy = copy_cycles(hw, blocks * size, dtype)
-        if length == 1 or not rounds:
-            total += rounds * copy
+    )
+    for on_chip, (length, rounds, blocks, size) in zip(aligned_on_chip(align), plan, strict=True):
+        if not (on_chip and rounds):
             continue
-        words, loop = blocks * block_words(size, dtype), rounds > 1
-        around = max(5, 4 + hw.stream_setup_cycles)
-        moving = around + _transfer_cycles(hw, words, 0, loop) + 2 * loop + 4
-        alone = around + pass_cycles(hw, 1) + words - 1 + 4
-        total += rounds * (copy + moving) + _behind(hw, (1, length), rounds, moving - alone, 0)
+        words = blocks * block_words(size, dtype) if length > 1 else 0
+        each = align_cycles(hw, words, blocks * size, dtype)
+        total += looped(each, 1, rounds)
+        if words:
+            alone = arrival_cycles(hw, 1, words) + copy_cycles(hw, blocks * size, dtype)
+            total += _behind(hw, (1, length), rounds, each - alone, 0)
     return total

@@ -136,21 +136,22 @@ def load(a: np.ndarray, b: np.ndarray, align: str = "chip") -> dict[str, np.ndar
       a: [m, k, Y, X] tiles of A.
       b: [k', n, Y, X] tiles of B.
       align: "host" skews the blocks here; "chip" leaves that to the program, and tells every PE
-        how far its row and its column must move.
+        how far its row and its column must move; "left" does so for A alone.
 
     Returns:
-      a0, a1, ... [m, block_k, Y, X], b0, b1, ... [block_k, n, Y, X], and for "chip" the counts
-      a_shift and b_shift [1, Y, X] float32, in blocks.
+      a0, a1, ... [m, block_k, Y, X], b0, b1, ... [block_k, n, Y, X], and for those aligned on chip
+      the counts a_shift and b_shift [1, Y, X] float32, in blocks.
 
     Raises:
       WaferError: Tiles that do not fit each other.
     """
     a, b = np.asarray(a), np.asarray(b)
     layout = layout_of_tiles(a, b)  # pyright: ignore[reportArgumentType]
-    check_align(align)
+    a_on_chip, b_on_chip = aligned_on_chip(align)
     steps, (height, width) = layout.steps, layout.mesh
     first_y, first_x = _first_places(steps, height), _first_places(steps, width)
-    skew_a, skew_b = (first_y[:, None], first_x) if align == "host" else (0, 0)
+    skew_a = 0 if a_on_chip else first_y[:, None]
+    skew_b = 0 if b_on_chip else first_x
     a_rows, b_cols = rows_of_a(a, layout), columns_of_b(b, layout)
     at_place = _block_at_place(steps, width)
     tiles = {}
@@ -162,9 +163,22 @@ def load(a: np.ndarray, b: np.ndarray, align: str = "chip") -> dict[str, np.ndar
         number = at_place[(first_y[:, None] + skew_b + j) % steps]
         number = np.broadcast_to(number, layout.mesh)[None, None]
         tiles[f"b{j}"] = np.take_along_axis(b_cols, number, axis=-2)
-    if align == "chip":
-        tiles |= _shifts(layout)
-    return tiles
+    on_chip = {"a_shift": a_on_chip, "b_shift": b_on_chip}
+    return tiles | {name: shift for name, shift in _shifts(layout).items() if on_chip[name]}
+
+
+def aligned_on_chip(align: str) -> tuple[bool, bool]:
+    """Whether A, and B, are aligned on chip.
+
+    Raises:
+      WaferError: Neither "chip", "left" nor "host".
+    """
+    if align not in ("chip", "left", "host"):
+        raise WaferError(
+            f'align={align!r}: choose "chip" (shifts on the mesh), "left" (those of A alone) or '
+            f'"host" (loaded skewed)'
+        )
+    return align != "host", align == "chip"
 
 
 def check_align(align: str) -> None:

@@ -94,7 +94,12 @@ def gemm_cycles(hw: HardwareSpec, m: int, k: int, n: int, dtype: str = "float32"
 
 def clear_cycles(hw: HardwareSpec, elements: int, dtype: str = "float32") -> int:
     """Cycles of one vector instruction that zeroes a contiguous tile."""
-    return math.ceil(hw.vector_cycles(elements, dtype))
+    return copy_cycles(hw, elements, dtype)
+
+
+def copy_cycles(hw: HardwareSpec, elements: int, dtype: str = "float32") -> int:
+    """Cycles of one vector instruction that copies a contiguous tile."""
+    return math.ceil(hw.copy_cycles(elements, dtype))
 
 
 def _f32(x: jax.Array) -> jax.Array:

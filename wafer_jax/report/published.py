@@ -129,17 +129,18 @@ class Bar:
     """How close a family has to be.
 
     Attributes:
-      statistic: Of the sizes of the errors.
-      percent: Largest that passes.
+      median: Largest median of the errors' sizes that passes, in percent; None: any.
+      worst: The same of the worst.
       cycles: A figure that is off by no more passes, too: ours are whole cycles.
     """
 
-    statistic: Literal["median", "worst"]
-    percent: float
+    median: float | None = None
+    worst: float | None = None
     cycles: float = 0.0
 
     def __str__(self) -> str:
-        text = f"{self.statistic} <= {self.percent:g} %"
+        limits = {"median": self.median, "worst": self.worst}
+        text = ", ".join(f"{name} <= {p:g} %" for name, p in limits.items() if p is not None)
         return text + (f" or {self.cycles:g} cycles" if self.cycles else "")
 
 

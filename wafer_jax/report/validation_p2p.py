@@ -152,5 +152,5 @@ FAMILY = Family(
     experiments=rf"{_PATTERN}|hop_latency(_sim)?|relay\w*|send_dispatch_to_first_wavelet_on_link"
     r"|send_dispatch_to_receive_task_8words_1hop|last_wavelet_to_completion_task",
     ours=_ours,
-    bar=Bar(statistic="worst", percent=3.0, cycles=0.5),
+    bar=Bar(worst=3.0, cycles=0.5),
 )

@@ -29,5 +29,5 @@ FAMILY = Family(
     name="reduce",
     experiments=r"reduce1d_.*",
     ours=_ours,
-    bar=Bar(statistic="worst", percent=2.0),
+    bar=Bar(worst=2.0),
 )

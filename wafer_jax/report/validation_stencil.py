@@ -29,5 +29,5 @@ FAMILY = Family(
     name="stencil",
     experiments=r"stencil2d_star_r\d+_tiled",
     ours=_ours,
-    bar=Bar(statistic="median", percent=10.0),
+    bar=Bar(median=10.0),
 )

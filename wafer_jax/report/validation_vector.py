@@ -100,5 +100,5 @@ FAMILY = Family(
     name="vector",
     experiments="|".join(MODELS),
     ours=_ours,
-    bar=Bar(statistic="median", percent=5.0),
+    bar=Bar(median=5.0),
 )
