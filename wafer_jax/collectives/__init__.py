@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from wafer_jax.collectives import (
     allgather,
     allgather_relayed,
+    allreduce_2d,
     allreduce_ktree,
     allreduce_pipeline,
     allreduce_ring,
@@ -52,6 +53,7 @@ allreduce = SimpleNamespace(
     ktree=allreduce_ktree.program,
     pipeline=allreduce_pipeline.program,
     ring=allreduce_ring.program,
+    rows_then_columns=allreduce_2d.program,
 )
 gemms = SimpleNamespace(
     **{name: getattr(gemm, name) for name in gemm.__all__},
@@ -67,6 +69,7 @@ __all__ = [
     "allgather",
     "allgather_relayed",
     "allreduce",
+    "allreduce_2d",
     "allreduce_ktree",
     "allreduce_pipeline",
     "allreduce_ring",

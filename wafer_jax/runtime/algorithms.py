@@ -8,6 +8,7 @@ from typing import Any, Literal
 from wafer_jax.collectives import (
     allgather,
     allgather_relayed,
+    allreduce_2d,
     allreduce_ktree,
     allreduce_pipeline,
     allreduce_ring,
@@ -66,6 +67,7 @@ ALGORITHMS = {
     "allreduce.ktree": Algorithm(allreduce_ktree.program, allreduce_ktree.cost),
     "allreduce.pipeline": Algorithm(allreduce_pipeline.program, allreduce_pipeline.cost),
     "allreduce.ring": Algorithm(allreduce_ring.program, allreduce_ring.cost),
+    "allreduce.rows_then_columns": Algorithm(allreduce_2d.program, allreduce_2d.cost),
     "alltoall": Algorithm(alltoall.program, alltoall.cost),
     "broadcast": Algorithm(broadcast.program, broadcast.cost),
     "broadcast_2d": Algorithm(broadcast_2d.program, broadcast_2d.cost),
