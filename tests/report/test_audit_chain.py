@@ -149,6 +149,35 @@ def test_loops_signals_and_registers_are_followed():
     assert execute(builder.build()).chain[1:] == (12, 12)
 
 
+def test_streams_are_cut_differently_at_both_ends():
+    builder, x = two_pes()
+    builder.path(0, (0, 0), (0, 1))
+    builder.path(1, (0, 1), (0, 0))
+    a = builder.role("a", at=(0, 0)).thread()
+    with a.loop(3):
+        a.send(0, x)
+    a.receive(1, x)
+    b = builder.role("b", at=(0, 1)).thread()
+    with b.loop(5):
+        b.receive(0, x.slice(0, 2))
+    b.send(1, x).receive(0, x.slice(0, 2))
+    assert execute(builder.build()).chain[1:] == (2, 2)
+
+
+def test_registers_count():
+    """Words go to and fro until a register has counted to three."""
+    builder, x = two_pes()
+    builder.path(0, (0, 0), (0, 1))
+    builder.path(1, (0, 1), (0, 0))
+    for name, at, out, back in (("a", 0, 0, 1), ("b", 1, 1, 0)):
+        thread, turn = builder.role(name, at=(0, at)).thread(), wj.Register(0)
+        with thread.loop(5), thread.when(turn, "<", 3):
+            thread.add(turn, 1)
+            for step in (thread.send, thread.receive)[:: 1 if name == "a" else -1]:
+                step(out if step == thread.send else back, x)
+    assert execute(builder.build()).chain[1:] == (6, 6)
+
+
 def test_words_take_the_routes_of_their_senders_segment():
     builder, x = two_pes()
     builder.route(0, 0, 0, RAMP, E)

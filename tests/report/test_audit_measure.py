@@ -75,6 +75,19 @@ def test_a_star_takes_one_colour_and_a_path_per_sender():
     assert (found.chain_hops, found.chain_stages) == (8, 1)
 
 
+def test_a_position_that_no_word_takes_counts_for_nothing():
+    """PE 0 turns the switch of PE 1 before it sends: no word goes as far as PE 2."""
+    builder = wj.ProgramBuilder(toy((1, 3)), "turned")
+    x = builder.tile("x", (1,))
+    builder.route(0, 0, 0, RAMP, E)
+    builder.switch(0, 0, 1, (W, E), (W, RAMP))
+    builder.route(0, 0, 2, W, RAMP)
+    builder.role("a", at=(0, 0)).thread().control(0, "advance").send(0, x)
+    builder.role("b", at=(0, 1)).thread().receive(0, x)
+    found = measure(builder.build())
+    assert (found.trip_hops, found.chain_hops, found.chain_stages) == (1, 1, 1)
+
+
 def test_an_empty_program():
     found = measure(wj.ProgramBuilder(toy((2, 2)), "empty").build())
     assert (found.routes, found.paths, found.trip_hops, found.chain_hops) == (0, 0, 0, 0)

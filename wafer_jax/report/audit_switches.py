@@ -59,7 +59,6 @@ class SwitchedRoutes:
         self._position: dict[Place, int] = defaultdict(int)
         self._since: dict[Place, Mark] = defaultdict(lambda: START)
         self._listens_since: dict[Place, Mark] = defaultdict(lambda: START)
-        self._left: dict[Place, Mark] = defaultdict(lambda: START)
         self._queues: dict[Place, deque[_Load]] = defaultdict(deque)
         self.passed: dict[Place, set[int]] = defaultdict(set)
         self.delivered: dict[Place, set[int]] = defaultdict(set)
@@ -95,8 +94,7 @@ class SwitchedRoutes:
     ) -> None:
         self.passed[pe, color].add(load.sender)
         listen = (self._listens_since[q, color] for q in targets)
-        mark = max(load.mark, self._left[pe, color], self._since[pe, color], *listen)
-        self._left[pe, color] = mark
+        mark = max(load.mark, self._since[pe, color], *listen)
         onward = Mark(mark.cycles + self._alpha, mark.hops + 1, mark.stages)
         for q in targets:
             self._queues[q, color].append(
