@@ -89,7 +89,7 @@ def test_two_k_trees_fit_a_wse2_and_save_most_of_two_pipelines():
         (lambda: allreduce_2d.program(toy((3, 3)), 2, "tree"), "allreduce 'tree': choose one of"),
         (lambda: allreduce_2d.cost(toy((3, 3)), 2, columns="star"), "allreduce 'star'"),
         (lambda: allreduce_2d.program(toy((27, 27)), 2, k=3), "need 9 distinct queues, toy has 8"),
-        (lambda: allreduce_2d.program(toy((9, 9), colors=12), 2), "needs [0-9]+ colours, toy has"),
+        (lambda: allreduce_2d.program(toy((9, 9), colors=8), 2), "needs [0-9]+ colours, toy has"),
     ],
 )
 def test_mistakes_are_named(call, message):
