@@ -24,6 +24,10 @@ Progress = Callable[[int, float], None]
 """Called about once a second with (cycle, PE-cycles per second), as in `run`."""
 
 
+CYCLES_OFF = 0.001
+"""Share of the cycles by which a product aligned on chip may miss its cost."""
+
+
 @dataclass(frozen=True)
 class FabricCheck:
     """One product at two levels.
@@ -50,9 +54,9 @@ class FabricCheck:
 
     @property
     def passes(self) -> bool:
-        """Whether values and cycles are equal, and nothing went wrong."""
-        same = self.fabric_cycles == self.cost_cycles and self.max_difference == 0
-        return same and self.faults == 0
+        """Whether values are equal, cycles up to what `compute_shift_cost` lists, no faults."""
+        off = abs(self.fabric_cycles - self.cost_cycles)
+        return off <= CYCLES_OFF * self.cost_cycles and self.max_difference == 0 == self.faults
 
 
 def check_matvec(
