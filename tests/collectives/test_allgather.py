@@ -51,7 +51,7 @@ def test_cycles_equal_the_closed_form_on_lines_of_one_and_two(module):
     ("module", "less", "more"), [(allgather, 4, 32), (allgather_relayed, 11, 19)]
 )
 def test_longer_lines_stay_near_the_closed_form(module, less, more):
-    for hw, axis, words in machines([(1, 3), (1, 4), (1, 9)]):
+    for hw, axis, words in machines([(1, 3), (1, 8)]):
         if axis == "x":
             for size in (words, words + 13):
                 cycles, cost = oracle_cycles(module.program(hw, size)), module.cost(hw, size)

@@ -16,7 +16,7 @@ BASELINES = (gemv_pipeline, gemv_ring)
 
 
 @pytest.mark.parametrize("baseline", BASELINES)
-@pytest.mark.parametrize("mesh", [(1, 1), (1, 4), (5, 3)])
+@pytest.mark.parametrize("mesh", [(1, 1), (4, 3)])
 @pytest.mark.parametrize("axis", ["y", "x"])
 def test_bulk_level_gives_the_dense_product(baseline, mesh, axis):
     matrix, vector = integers(11, 9, seed=1), integers(11, seed=2)
@@ -55,11 +55,11 @@ def test_cycles_equal_the_cost(baseline):
 
 
 def test_values_do_not_depend_on_when_pes_run():
-    mesh = (3, 2)
+    mesh = (2, 1)
     x = tile_vector(normal(6, seed=1), mesh)
-    w = tile_matrix(normal(6, 10, seed=2), mesh)
+    w = tile_matrix(normal(6, 5, seed=2), mesh)
     expected = gemv_ring.apply(x, w)
-    for values in outputs_under_jitter(gemv_ring.program(toy(mesh), 6, 10), {"x": x, "w": w}):
+    for values in outputs_under_jitter(gemv_ring.program(toy(mesh), 6, 5), {"x": x, "w": w}):
         assert same_bits(values, expected)
 
 
