@@ -62,27 +62,24 @@ def test_values_do_not_depend_on_the_speed_of_pes():
 
 @pytest.mark.parametrize("mesh", [(1, 1), *LINES])
 def test_cycles_on_lines(mesh):
-    """Equal to the cost where products hide the transfers, within 3 cycles everywhere."""
+    """Equal to the cost, within a cycle per PE where launches are as short as the toy's."""
+    for preset in ("wse2", "wse3", "toy"):
+        hw = machine(preset, mesh)
+        for tiles in TILES:
+            sizes = sizes_of(mesh, *tiles)
+            more = oracle_cycles(gemm_summa.program(hw, *sizes)) - gemm_summa.cost(hw, *sizes)
+            assert 0 <= more <= (max(mesh) if preset == "toy" else 0)
+
+
+@pytest.mark.parametrize("mesh", [(2, 2), (3, 3), (5, 5), (2, 3), (3, 4)])
+def test_residual_on_meshes(mesh):
+    """What `gemm_broadcast_cost` names: streams of both axes in one slot and at one RAMP."""
     for preset in ("wse2", "toy"):
         hw = machine(preset, mesh)
         for tiles in TILES:
             sizes = sizes_of(mesh, *tiles)
             more = oracle_cycles(gemm_summa.program(hw, *sizes)) - gemm_summa.cost(hw, *sizes)
-            hidden = preset == "wse2" and mesh[0] == 1 and tiles in ((2, 3, 3), (1, 3, 1))
-            assert 0 <= more <= (0 if hidden else 3)
-
-
-@pytest.mark.parametrize("mesh", [(2, 2), (3, 3), (5, 5), (2, 3), (3, 4), (2, 4)])
-def test_residual_on_meshes(mesh):
-    """What `gemm_broadcast_cost` names: streams of both axes in one slot, late blocks."""
-    for preset in ("wse2", "toy"):
-        hw = machine(preset, mesh)
-        for tile_m, block_k, tile_n in TILES:
-            sizes = sizes_of(mesh, tile_m, block_k, tile_n)
-            more = oracle_cycles(gemm_summa.program(hw, *sizes)) - gemm_summa.cost(hw, *sizes)
-            assert -6 <= more <= 2 * block_k * (tile_m + tile_n)
-            if (tile_m, block_k, tile_n) == TILES[0]:
-                assert abs(more) <= 0.004 * gemm_summa.cost(hw, *sizes)
+            assert -1 <= more <= 3 * math.lcm(*mesh)
 
 
 def test_parts_add_up_and_a_line_costs_its_length_once():

@@ -5,7 +5,8 @@ broadcast their tiles along their lines at once, every PE keeps all of them, [ti
 [K, tile_n], O(1/N) of the matrices where SUMMA, Cannon and MeshGEMM hold O(1/N^2), and then makes
 one product. Nothing overlaps with it.
 
-`gemm_broadcast` says which block is where, and which colours there are: X + Y, one per source.
+`gemm_broadcast` says which block is where, and which colours there are: X + Y, one per source. The
+core launches all streams one after another, a tile's words for each, and joins them in one task.
 """
 
 from functools import cache
@@ -20,14 +21,17 @@ from wafer_jax.collectives.gemm_broadcast_cost import allgather_cost_parts as co
 from wafer_jax.collectives.gemm_broadcast_cost import gathered_product_cycles as product_cycles
 from wafer_jax.collectives.gemm_layout import Layout, layout_of, tile_operands
 from wafer_jax.collectives.kernels import gemm
+from wafer_jax.collectives.launches import join, launch
 from wafer_jax.events import Kernel, Slice, Tile
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
 
 __all__ = ["apply", "cost", "cost_parts", "load", "program", "tile_operands"]
 
-_RECEIVE_A, _RECEIVE_B, _SEND_A, _SEND_B = range(4)
-_GATHERED_B = 0
+_CONTROL = 0
+_SEND, _RECEIVE = (1, 2), (3, 4)
+"""Threads of A and B; a stream begins on the semaphore of its number, and tells on `_DONE`."""
+_DONE = 0
 
 
 def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> Program:
@@ -61,8 +65,9 @@ def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32")
             b = _tiles(
                 role, "b", (layout.block_k, layout.tile_n), layout.b_blocks, y, layout, dtype
             )
+            _launches(hw, role, layout, a[x * layout.a_blocks])
             _gather(role, layout, (a, b), (y, x))
-            role.thread(_RECEIVE_A).compute(kernel, (*a, *b), (c,), cycles)
+            role.thread(_CONTROL).compute(kernel, (*a, *b), (c,), cycles)
     own = [f"a{j}" for j in range(layout.a_blocks)] + [f"b{j}" for j in range(layout.b_blocks)]
     return builder.build(inputs=own, outputs=[c])
 
@@ -100,27 +105,40 @@ def _tiles(
     return out
 
 
+def _launches(hw: HardwareSpec, role: RoleBuilder, layout: Layout, any_tile: Tile) -> None:
+    """Both sends, then a receive of A and one of B in turn."""
+    control = role.thread(_CONTROL)
+    sources = [n - 1 for n in reversed(layout.mesh)]
+    moving = [axis for axis, others in enumerate(sources) if others]
+    for axis in moving:
+        launch(hw, control, _SEND[axis], any_tile)
+    for i in range(max(sources)):
+        for axis in moving:
+            if i < sources[axis]:
+                launch(hw, control, _RECEIVE[axis], any_tile)
+    join(hw, control, [_DONE] * 2 * len(moving), any_tile)
+
+
 def _gather(
     role: RoleBuilder, layout: Layout, tiles: tuple[list[Tile], list[Tile]], at: tuple[int, int]
 ) -> None:
     """Send the PE's own blocks and receive all others."""
     y, x = at
-    moving = [length > 1 for length in reversed(layout.mesh)]
-    for axis, position in enumerate((x, y)):
-        if not moving[axis]:
+    for axis, (position, length) in enumerate(((x, layout.mesh[1]), (y, layout.mesh[0]))):
+        if length == 1:
             continue
-        per_pe = (layout.a_blocks, layout.b_blocks)[axis]
+        send, receive = role.thread(_SEND[axis]), role.thread(_RECEIVE[axis])
+        per_pe = layout.steps // length
         colors = gemm_broadcast.source_colors(layout)[axis]
-        for source in range(layout.steps // per_pe):
+        for source in range(length):
             step = source * per_pe
             blocks = _together(tiles[axis][step : step + per_pe])
             if source == position:
-                role.thread((_SEND_A, _SEND_B)[axis]).send(colors[step], blocks)
+                send.wait(_SEND[axis]).send(colors[step], blocks, wide=True)
             else:
-                role.thread((_RECEIVE_A, _RECEIVE_B)[axis]).receive(colors[step], blocks)
-    if moving[1]:
-        role.thread(_RECEIVE_B).signal(_GATHERED_B)
-        role.thread(_RECEIVE_A).wait(_GATHERED_B)
+                receive.wait(_RECEIVE[axis]).receive(colors[step], blocks, wide=True)
+        send.signal(_DONE)
+        receive.signal(_DONE)
 
 
 def _together(tiles: list[Tile]) -> Slice:

@@ -1,34 +1,34 @@
 """Cycles of SUMMA and of the all-gather product, from the latencies and the words of a block.
 
-With s = ``stream_setup_cycles``, R = ``ramp_cycles``, h = ``hop_cycles`` and blocks of w words, the
-farthest PE has the first block s + 2 R + 1 + h d + w cycles after the start (`broadcast.cost`).
+With s = ``stream_setup_cycles``, R = ``ramp_cycles``, h = ``hop_cycles``, l = ``launch_cycles`` and
+blocks of w words, a PE d hops from the source has all of a block s + 2 R + 1 + h d + w cycles after
+its launch (`broadcast.cost`).
 
-SUMMA: from then on a PE finds a step's blocks in its buffers if products take longer than
-transfers. Else a step takes as long as its words in the issue slot and what lies between two
-sources: the next one sends when it has received the block of the one before, over one hop. (In
-WaferLLM's table every step has a critical path of O[(alpha + beta) N], a broadcast across the line.
-PEs that wait for their own blocks only pay the line once, in the first step.)
+SUMMA: a step takes what the control and its product take, with n streams
 
-Exact on rows with a stream set-up of 2 cycles or more whose products hide the transfers; within 3
-cycles on any line. On a mesh the streams of rows and columns share the PEs' issue slots,
-with each other and with the control of the products: what that costs is fitted (`_SHARED`), and
-tests hold the rest. Elsewhere a late block of one axis delays the other's, which is not counted.
+    n l + product + shared + n + task
 
-All-gather: every PE receives the words of whole lines, at most one per cycle over its RAMP, and
-`_sources_cycles` counts what lies between two sources. Exact on lines of two PEs; on longer ones
-all sources send at once and their words meet at the RAMPs, on meshes those of rows and columns,
-too. That is contention, counted as if blocks were long; tests hold the rest.
+or, where transfers bound it, what its words take from the launch at the source of a step to its
+neighbour, which is the source of the next. In WaferLLM's table every step has a critical path of
+O[(alpha + beta) N], a broadcast across the line. But PEs wait for their own blocks only: those far
+from the first source are behind it from the first step on, and pay for the line once.
+
+Exact on lines (within a cycle per PE where launches are shorter than the control's events). On
+a mesh the streams of rows and columns meet in a PE's slot and at its RAMP: up to 3 cycles a step.
+
+All-gather: every PE receives the words of whole lines, at most one per cycle over its RAMP, unless
+launches take longer; `_sources_cycles` counts what lies between two sources. All sources send at
+once and their words meet at the RAMPs, on meshes those of rows and columns, too. That is
+contention, counted as if blocks were long and both axes worst at once; tests hold the rest, which
+is at most 5 % and 12 cycles.
 """
 
 from wafer_jax.collectives.gemm_cost import Parts
 from wafer_jax.collectives.gemm_layout import Layout, block_words, layout_of
 from wafer_jax.collectives.kernels import clear_cycles, gemm_cycles
+from wafer_jax.collectives.launches import launched
 from wafer_jax.collectives.tree_cost import pass_cycles
 from wafer_jax.hardware import HardwareSpec
-
-_SHARED = 4
-"""Slots that streams of the other axis take from a step's control, fitted: two signals and two
-waits each meet a word."""
 
 
 def summa_cost_parts(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> Parts:
@@ -44,35 +44,22 @@ def summa_cost_parts(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "
     words = _moving_words(layout, dtype)
     if not words:
         return Parts(compute, 0, 0)
-    start = _first_product(hw, layout, words, clear)
-    products = layout.steps * product + _control(hw, layout, len(words))
-    turn = sum(words) + hw.stream_setup_cycles + 1 + pass_cycles(hw, 1)
-    transfers = (layout.steps - 1) * turn + product
-    exposed = start - clear + max(products, transfers) - layout.steps * product
-    return Parts(compute, 0, exposed)
+    product_step = launched(hw, len(words)) + product + shared_cycles(hw, layout, dtype)
+    step = max(product_step + len(words), _transfer_cycles(hw, words, 1)) + hw.task_cycles
+    clearing = launched(hw, len(words)) + clear + len(words)
+    first = max(clearing, _transfer_cycles(hw, words, max(layout.mesh) - 1)) + hw.task_cycles
+    total = first + (layout.steps - 1) * step + product
+    return Parts(compute, 0, total - compute)
 
 
-def _first_product(hw: HardwareSpec, layout: Layout, words: list[int], clear: int) -> int:
-    """Cycle in which the last PE starts its first product."""
-    farthest = max(layout.mesh) - 1
-    arrival = max(hw.stream_setup_cycles, 1) + pass_cycles(hw, farthest) + sum(words)
-    if len(words) == 1:
-        return max(clear, arrival + 1) + 1
-    # The longer block is still under way when the sources of the shorter one take their turn.
-    behind = min(abs(words[0] - words[1]), *words)
-    return max(clear, arrival + 1) + 5 + behind
+def _transfer_cycles(hw: HardwareSpec, words: list[int], distance: int) -> int:
+    """Cycles from a step's start to the end of the wait for words of a source so far away.
 
-
-def _control(hw: HardwareSpec, layout: Layout, axes: int) -> int:
-    """Cycles around all products of a PE: waits for blocks, and the signals that buffers are free.
-
-    The other threads' waits take slots in between, and so do their first words, unless the set-up
-    of a stream holds these back.
+    The words of A and B come in over one RAMP, so those that are launched last come last.
     """
-    received = layout.steps - max(blocks for _, blocks in _moving(layout))
-    freed = max(0, received - 2)
-    early = hw.stream_setup_cycles <= 1
-    return axes * (received - 1 + freed * (2 + early)) + (axes - 1) * freed * _SHARED
+    begin = hw.stream_setup_cycles + pass_cycles(hw, distance)
+    ends = [launched(hw, i + 1) + begin + sum(words[i:]) for i in range(len(words))]
+    return max(ends) + 2
 
 
 def allgather_cost_parts(
@@ -93,11 +80,14 @@ def allgather_cost_parts(
     ]
     if not lines:
         return Parts(product, 0, 0)
-    received = sum(length * words for length, words in lines)
-    gathering = received + max(_sources_cycles(hw, *line) for line in lines)
-    latency = max(hw.stream_setup_cycles + pass_cycles(hw, n - 1) + w for n, w in lines)
-    joined = 2 if layout.mesh[0] > 1 else 0  # the threads of A and B meet
-    return Parts(product, 0, max(gathering, latency) + joined)
+    setup, axes = hw.stream_setup_cycles, len(lines)
+    received = [words * (length if length > 2 else 1) for length, words in lines]
+    streams = axes + sum(length - 1 for length, _ in lines)
+    ends = [launched(hw, axes + i + 1) + sum(received[i:]) for i in range(axes)]
+    gathered = max(ends) + max(_sources_cycles(hw, *line) for line in lines)
+    last_launched = launched(hw, streams) + min(words for _, words in lines) + 2
+    exposed = max(gathered, last_launched) + setup + 2 * axes + hw.task_cycles
+    return Parts(product, 0, exposed)
 
 
 def _sources_cycles(hw: HardwareSpec, length: int, words: int) -> int:
@@ -105,14 +95,16 @@ def _sources_cycles(hw: HardwareSpec, length: int, words: int) -> int:
 
     When a PE turns to the next source, this one's words have waited for the PEs on its other side,
     which adds two hops. Meanwhile the first words of all later sources have filled their input
-    queues, and taken the RAMP from those before.
+    queues, and taken the RAMP from those before. Those of the first came while the core launched
+    the receives.
     """
     setup, ramp, hop = hw.stream_setup_cycles, hw.ramp_cycles, hw.hop_cycles
     if length == 2:
-        return setup
+        return 2
     queues = hw.input_queue_depths[: length - 1]
     early = sum(min(words, depth + ramp) for depth in (*queues, *queues[-1:]))
-    return length * (2 * hop + setup) + early + ramp + 1 - 3 * hop
+    between = length * (2 * hop + setup + 1) + early
+    return between + ramp + 1 - 3 * hop - (pass_cycles(hw, 1) + 2 * setup + 1)
 
 
 def gathered_product_cycles(hw: HardwareSpec, layout: Layout, dtype: str) -> int:
@@ -120,6 +112,17 @@ def gathered_product_cycles(hw: HardwareSpec, layout: Layout, dtype: str) -> int
     clear = clear_cycles(hw, layout.tile_m * layout.tile_n)
     contracted = layout.steps * layout.block_k
     return clear + gemm_cycles(hw, layout.tile_m, contracted, layout.tile_n, dtype)
+
+
+def shared_cycles(hw: HardwareSpec, layout: Layout, dtype: str) -> int:
+    """Cycles that SUMMA's streams take from a product: the words that move after the last launch.
+
+    Streams and vector instructions share the datapath, as in MeshGEMM. A wide instruction moves two
+    words, so the words of A and B, which a PE either sends or receives, take half a cycle each.
+    """
+    *earlier, last = _moving_words(layout, dtype) or [0]
+    head_start = launched(hw, 1) - hw.stream_setup_cycles
+    return -(-(sum(max(0, words - head_start) for words in earlier) + last) // 2)
 
 
 def _moving(layout: Layout) -> list[tuple[int, int]]:

@@ -4,29 +4,38 @@ van de Geijn and Watts (1997), the vendor's default (WaferLLM, OSDI'25, section 
 of 2-D collectives and the public port that uses it broadcast block by block, double-buffered). In
 step s the PEs of one column broadcast the s-th block of A along their rows, those of one row the
 s-th block of B along their columns, and every PE adds the product of what it received to its tile
-of C. The broadcast of the next step overlaps with the product.
+of C. The broadcasts of the next step overlap with the product.
 
 `gemm_broadcast` says which block is where, and which colours there are: every PE of a line is a
-source in its turn, when it has received the block before its own, so there are X + Y of them.
-Ordinary machines run out of input queues first, one for every source that a PE listens to. Buffers
-for two blocks of A and two of B come on top of a PE's own tiles.
+source in its turn, so there are X + Y of them. Ordinary machines run out of input queues first, one
+for every source that a PE listens to. Buffers for two blocks of A and two of B come on top of a
+PE's own tiles.
+
+As in MeshGEMM streams are launched one after another, are wide, and end in a task:
+
+    control   launch A, launch B; product of the current blocks; wait for both; next task
+    A, B      wait; receive the next block, or broadcast it if it is the PE's own; done
 """
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder
 from wafer_jax.collectives import gemm_broadcast
 from wafer_jax.collectives.gemm import clear
 from wafer_jax.collectives.gemm_broadcast import apply, load
+from wafer_jax.collectives.gemm_broadcast_cost import shared_cycles
 from wafer_jax.collectives.gemm_broadcast_cost import summa_cost_parts as cost_parts
 from wafer_jax.collectives.gemm_layout import Layout, layout_of, tile_operands
 from wafer_jax.collectives.kernels import GEMM, clear_cycles, gemm_cycles
+from wafer_jax.collectives.launches import join, launch
 from wafer_jax.events import Tile
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
 
 __all__ = ["apply", "cost", "cost_parts", "load", "program", "tile_operands"]
 
-_COMPUTE, _A, _B = range(3)
-_READY_A, _READY_B, _FREE_A, _FREE_B = range(4)
+_CONTROL = 0
+_STREAMS = (1, 2)
+"""Threads of A and B; a stream begins on the semaphore of its number, and tells on `_DONE`."""
+_DONE = 0
 _BUFFERS = 2
 
 
@@ -50,14 +59,20 @@ def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32")
     gemm_broadcast.paint(builder, builder.name)
     a, b = gemm_broadcast.block_tiles(builder, layout, dtype)
     height, width = layout.mesh
-    spare_a = _buffers(builder, "a_next", a[0], width)
-    spare_b = _buffers(builder, "b_next", b[0], height)
+    spare = _buffers(builder, "a_next", a[0], width), _buffers(builder, "b_next", b[0], height)
     c = builder.tile("c", (layout.tile_m, layout.tile_n))
     for y in range(height):
         for x in range(width):
             role = builder.role(f"y{y} x{x}", at=(y, x))
-            _streams(role, layout, (a, b), (spare_a, spare_b), (y, x))
-            _products(hw, role, layout, (a, b), (spare_a, spare_b), c, (y, x), dtype)
+            blocks = [
+                _blocks(layout.steps, own, buffers, position)
+                for own, buffers, position in zip((a, b), spare, (x, y), strict=True)
+            ]
+            _products(hw, role, layout, blocks, c, dtype)
+            for axis, own in enumerate((a, b)):
+                if spare[axis]:
+                    colors = gemm_broadcast.source_colors(layout)[axis]
+                    _stream(role, _STREAMS[axis], colors, blocks[axis], own)
     return builder.build(inputs=[*a, *b], outputs=[c])
 
 
@@ -69,64 +84,54 @@ def _buffers(builder: ProgramBuilder, name: str, block: Tile, length: int) -> li
     return [builder.tile(f"{name}{i}", block.shape, block.dtype) for i in range(count)]
 
 
-def _streams(
-    role: RoleBuilder,
-    layout: Layout,
-    own: tuple[list[Tile], list[Tile]],
-    spare: tuple[list[Tile], list[Tile]],
-    at: tuple[int, int],
-) -> None:
-    """Receive blocks in order, into two buffers in turn, and broadcast the own ones in between."""
-    y, x = at
-    for axis, position in enumerate((x, y)):
-        if not spare[axis]:
-            continue
-        thread = role.thread((_A, _B)[axis])
-        blocks, received = len(own[axis]), 0
-        for step, color in enumerate(gemm_broadcast.source_colors(layout)[axis]):
-            source, block = divmod(step, blocks)
-            if source == position:
-                thread.send(color, own[axis][block])
-                continue
-            if received >= _BUFFERS:
-                thread.wait((_FREE_A, _FREE_B)[axis])
-            thread.receive(color, spare[axis][received % _BUFFERS])
-            thread.signal((_READY_A, _READY_B)[axis])
-            received += 1
+def _blocks(steps: int, own: list[Tile], buffers: list[Tile], position: int) -> list[Tile]:
+    """Where a PE has the block of each step: its own tile, or the buffers in turn."""
+    out = []
+    for step in range(steps):
+        source, block = divmod(step, len(own))
+        mine = source == position or not buffers
+        out.append(own[block] if mine else buffers[step % _BUFFERS])
+    return out
 
 
 def _products(
     hw: HardwareSpec,
     role: RoleBuilder,
     layout: Layout,
-    own: tuple[list[Tile], list[Tile]],
-    spare: tuple[list[Tile], list[Tile]],
+    blocks: list[list[Tile]],
     c: Tile,
-    at: tuple[int, int],
     dtype: str,
 ) -> None:
-    """A product per step, with the own blocks or those in the buffers."""
-    y, x = at
-    compute = role.thread(_COMPUTE)
-    compute.compute(clear(c.shape), (own[0][0],), (c,), clear_cycles(hw, c.size))
-    cycles = gemm_cycles(hw, layout.tile_m, layout.block_k, layout.tile_n, dtype)
-    taken = [0, 0]
-    for step in range(layout.steps):
-        operands, done_with = [], []
-        for axis, position in enumerate((x, y)):
-            blocks = len(own[axis])
-            source, block = divmod(step, blocks)
-            if source == position or not spare[axis]:
-                operands.append(own[axis][block])
-                continue
-            compute.wait((_READY_A, _READY_B)[axis])
-            operands.append(spare[axis][taken[axis] % _BUFFERS])
-            if taken[axis] + _BUFFERS < layout.steps - blocks:
-                done_with.append((_FREE_A, _FREE_B)[axis])
-            taken[axis] += 1
-        compute.compute(GEMM, (c, *operands), (c,), cycles)
-        for semaphore in done_with:
-            compute.signal(semaphore)
+    """Clear C while the first blocks come in, then a product per step."""
+    control, any_tile = role.thread(_CONTROL), role.tiles["a0"]
+    moving = [t for t, n in zip(_STREAMS, reversed(layout.mesh), strict=True) if n > 1]
+    product = gemm_cycles(hw, layout.tile_m, layout.block_k, layout.tile_n, dtype)
+    shared = shared_cycles(hw, layout, dtype)
+    for step in range(-1, layout.steps):
+        moves = moving if step < layout.steps - 1 else []
+        for semaphore in moves:
+            launch(hw, control, semaphore, any_tile)
+        if step < 0:
+            control.compute(clear(c.shape), (any_tile,), (c,), clear_cycles(hw, c.size))
+        else:
+            a, b = blocks
+            cycles = product + (shared if moves else 0)
+            control.compute(GEMM, (c, a[step], b[step]), (c,), cycles)
+        join(hw, control, [_DONE] * len(moves), any_tile)
+
+
+def _stream(
+    role: RoleBuilder, thread: int, colors: list[int], blocks: list[Tile], own: list[Tile]
+) -> None:
+    """Receive each step's block, or broadcast it."""
+    stream = role.thread(thread)
+    for color, block in zip(colors, blocks, strict=True):
+        stream.wait(thread)
+        if block in own:
+            stream.send(color, block, wide=True)
+        else:
+            stream.receive(color, block, wide=True)
+        stream.signal(_DONE)
 
 
 def cost(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> int:
