@@ -125,6 +125,8 @@ def test_words_are_cut_unevenly_first_chunks_longer():
 def test_mistakes_are_named():
     with pytest.raises(WaferError, match="needs 3 colours, toy has 2"):
         allreduce_ring.program(toy((1, 4), colors=2), 2)
+    with pytest.raises(WaferError, match="dtype 'int8' is none of float32"):
+        allreduce_ring.program(toy((1, 4)), 2, dtype="int8")
     with pytest.raises(WaferError, match="axis 'z' of the mesh"):
         allreduce_ring.cost(toy((1, 4)), 2, "z")  # pyright: ignore
     with pytest.raises(WaferError, match="op 'mul'"):

@@ -79,6 +79,7 @@ def test_routes_do_not_grow_with_the_line():
         (lambda hw: alltoall.program(hw, 200), "needs 6400 bytes of SRAM"),
         (lambda hw: alltoall.apply(normal(3, 2, 1, 4)), r"are not \[4, n, Y, X\]"),
         (lambda hw: alltoall.program(hw.replace(colors=3), 1), "colour 3 does not exist"),
+        (lambda hw: alltoall.program(hw, 1, dtype="int8"), "dtype 'int8' is none of float32"),
         (lambda hw: alltoall.cost(hw, 1, "z"), "axis 'z' of the mesh"),  # pyright: ignore
     ],
 )

@@ -40,7 +40,8 @@ def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float3
       dtype: Element type.
 
     Raises:
-      WaferError: Too few colours or input queues for the line; tiles over the SRAM budget.
+      WaferError: Too few colours or input queues for the line; an unknown dtype; tiles over the
+        SRAM budget.
     """
     builder = ProgramBuilder(hw, f"all-gather of {words} words along {axis}")
     lines = Lines(builder, axis)

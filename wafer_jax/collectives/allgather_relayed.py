@@ -36,7 +36,7 @@ def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float3
       dtype: Element type.
 
     Raises:
-      WaferError: Too few colours; tiles over the SRAM budget.
+      WaferError: Too few colours; an unknown dtype; tiles over the SRAM budget.
     """
     builder = ProgramBuilder(hw, f"relayed all-gather of {words} words along {axis}")
     lines = Lines(builder, axis)

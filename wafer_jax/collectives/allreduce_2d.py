@@ -13,13 +13,14 @@ import jax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import allreduce_ktree, allreduce_pipeline, allreduce_ring
+from wafer_jax.collectives.line_blocks import block_elements
 from wafer_jax.collectives.lines import line_length
 from wafer_jax.collectives.parts import Part
 from wafer_jax.collectives.tiles import Axis
 from wafer_jax.collectives.tree_bulk import Op
 from wafer_jax.errors import WaferError
 from wafer_jax.events import Tile
-from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES, HardwareSpec
+from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
 
 Algorithm = Literal["ktree", "pipeline", "ring"]
@@ -92,7 +93,7 @@ def program(
     along_x, along_y = _named(rows), _named(columns)
     name = f"allreduce of {words} words over the mesh, rows by {rows}, columns by {columns}"
     builder = ProgramBuilder(hw, name)
-    x = builder.tile("x", (words * (WORD_BYTES // DTYPE_BYTES[dtype]),), dtype)
+    x = builder.tile("x", (block_elements(words, dtype),), dtype)
     in_rows, next_color = along_x.parts_of(builder, x, "x", 0, k)
     in_columns, _ = along_y.parts_of(builder, x, "y", next_color, k)
     for first, second in product(in_rows, in_columns):

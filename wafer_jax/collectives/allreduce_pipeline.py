@@ -16,13 +16,14 @@ import jax.numpy as jnp
 
 from wafer_jax.builder import ProgramBuilder, ThreadBuilder
 from wafer_jax.collectives import allreduce_ktree
+from wafer_jax.collectives.line_blocks import block_elements
 from wafer_jax.collectives.lines import line_length
 from wafer_jax.collectives.parts import Part, add_roles, nothing
 from wafer_jax.collectives.tiles import Axis, axis_index
 from wafer_jax.collectives.tree import whole
 from wafer_jax.collectives.tree_bulk import Op, reduce_tree
 from wafer_jax.events import Tile
-from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES, HardwareSpec
+from wafer_jax.hardware import HardwareSpec
 from wafer_jax.plmr import plmr
 from wafer_jax.program import Program
 
@@ -37,10 +38,10 @@ def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float3
       dtype: Element type.
 
     Raises:
-      WaferError: Too few colours, or tiles over the SRAM budget.
+      WaferError: An unknown dtype, too few colours, or tiles over the SRAM budget.
     """
     builder = ProgramBuilder(hw, f"pipeline allreduce of {words} words along {axis}")
-    x = builder.tile("x", (words * (WORD_BYTES // DTYPE_BYTES[dtype]),), dtype)
+    x = builder.tile("x", (block_elements(words, dtype),), dtype)
     add_to(builder, x, axis)
     return builder.build(inputs=("x",), outputs=("x",))
 

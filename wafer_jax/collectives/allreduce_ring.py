@@ -24,6 +24,7 @@ import numpy as np
 from jax import lax
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder, ThreadBuilder
+from wafer_jax.collectives.line_blocks import block_elements
 from wafer_jax.collectives.lines import Lines, line_length
 from wafer_jax.collectives.parts import Part, add_roles, nothing
 from wafer_jax.collectives.tiles import Axis, axis_index
@@ -31,7 +32,7 @@ from wafer_jax.collectives.tree import check_colors
 from wafer_jax.collectives.tree_bulk import Op, combination
 from wafer_jax.collectives.tree_cost import pass_cycles
 from wafer_jax.events import Tile
-from wafer_jax.hardware import DTYPE_BYTES, RAMP, WORD_BYTES, HardwareSpec
+from wafer_jax.hardware import RAMP, WORD_BYTES, HardwareSpec
 from wafer_jax.program import Program
 
 COLORS = 3
@@ -60,10 +61,10 @@ def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float3
       dtype: Element type.
 
     Raises:
-      WaferError: Too few colours, or tiles over the SRAM budget.
+      WaferError: An unknown dtype, too few colours, or tiles over the SRAM budget.
     """
     builder = ProgramBuilder(hw, f"ring allreduce of {words} words along {axis}")
-    x = builder.tile("x", (words * (WORD_BYTES // DTYPE_BYTES[dtype]),), dtype)
+    x = builder.tile("x", (block_elements(words, dtype),), dtype)
     add_to(builder, x, axis)
     return builder.build(inputs=("x",), outputs=("x",))
 

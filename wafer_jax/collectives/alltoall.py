@@ -5,6 +5,9 @@ own block out of every bundle that comes and lets the rest pass through, nothing
 colours and two input queues for a line of any length. Switches or a colour for each PE would spare
 the cores, but turns of P senders or O(N) routes; and the links of the middle, which carry P^2 / 4
 blocks each way whatever the schedule, are as busy as these cores' slots to a factor of two.
+
+A bundle is sent in one stream and received in two, so a run in packets of several words needs a
+packet that divides the words of a block (docs/semantics.md, section 7).
 """
 
 import jax
@@ -38,7 +41,7 @@ def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float3
       dtype: Element type.
 
     Raises:
-      WaferError: Too few colours; tiles over the SRAM budget.
+      WaferError: Too few colours; an unknown dtype; tiles over the SRAM budget.
     """
     builder = ProgramBuilder(hw, f"all-to-all of {words} words along {axis}")
     lines = Lines(builder, axis)

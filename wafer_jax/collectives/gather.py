@@ -37,7 +37,7 @@ def program(
       dtype: Element type.
 
     Raises:
-      WaferError: A root off the line, or tiles over the SRAM budget.
+      WaferError: A root off the line, an unknown dtype, or tiles over the SRAM budget.
     """
     builder = ProgramBuilder(hw, f"gather of {words} words along {axis} to {root}")
     lines = Lines(builder, axis)

@@ -19,7 +19,13 @@ OWN, STREAM = range(2)
 
 
 def block_elements(words: int, dtype: str) -> int:
-    """Elements n of a block of so many words."""
+    """Elements of so many words.
+
+    Raises:
+      WaferError: An unknown element type.
+    """
+    if dtype not in DTYPE_BYTES:
+        raise WaferError(f"dtype {dtype!r} is none of {', '.join(DTYPE_BYTES)}")
     return words * (WORD_BYTES // DTYPE_BYTES[dtype])
 
 

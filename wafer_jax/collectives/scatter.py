@@ -44,7 +44,7 @@ def program(
       dtype: Element type.
 
     Raises:
-      WaferError: A root off the line, or tiles over the SRAM budget.
+      WaferError: A root off the line, an unknown dtype, or tiles over the SRAM budget.
     """
     builder = ProgramBuilder(hw, f"scatter of {words} words along {axis} from {root}")
     lines = Lines(builder, axis)
