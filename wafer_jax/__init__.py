@@ -52,11 +52,13 @@ from wafer_jax.views import queues, threads
 if TYPE_CHECKING:
     from wafer_jax import models, runtime
     from wafer_jax.report.audit import audit
+    from wafer_jax.report.audit_result import Audit
     from wafer_jax.runtime.sweep import sweep
 
 __all__ = [
     "PLMR",
     "RAMP",
+    "Audit",
     "Debugger",
     "E",
     "Estimate",
@@ -122,8 +124,8 @@ def __getattr__(name: str):
     """Import these on first use: models bring flax and the tokenizers along, tables pandas."""
     if name in ("models", "runtime"):
         return importlib.import_module(f"wafer_jax.{name}")
-    if name == "audit":
-        return importlib.import_module("wafer_jax.report.audit").audit
+    if name in ("Audit", "audit"):
+        return getattr(importlib.import_module("wafer_jax.report.audit"), name)
     if name == "sweep":
         return importlib.import_module("wafer_jax.runtime.sweep").sweep
     raise AttributeError(f"module 'wafer_jax' has no attribute {name!r}")

@@ -33,6 +33,12 @@ def test_what_is_rounded_and_what_settles():
     assert growth(LONG, [round(n ** (1 / 3)) * 3 + 1 for n in LONG]).name == "O(N^(1/3))"
 
 
+def test_a_late_step_is_no_high_power():
+    assert growth((4, 8, 16), (3, 3, 5)).name in ("O(sqrt N)", "O(N)")
+    assert growth(SHORT, [100 + n for n in SHORT]).name == "O(N)"
+    assert growth(SHORT, [0, 0, 1, 3]) is not None
+
+
 def test_exponent_and_symbol():
     fit = growth((1, 2, 3, 4), (2, 4, 6, 8), "K")
     assert (fit.name, round(fit.exponent, 6)) == ("O(K)", 1)

@@ -15,15 +15,16 @@ MIN_SIZES, MIN_SPAN = 3, 4
 """A growth is fitted to at least so many sizes, the largest at least so many times the smallest."""
 _AS_GOOD = 0.01
 """Relative error (root mean square) by which a slower function may be worse."""
-_GROWING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "1": lambda n: -1 / n,
-    "log {}": np.log,
-    "{}^(1/3)": np.cbrt,
-    "sqrt {}": np.sqrt,
-    "{}": lambda n: n,
-    "{}^2": np.square,
-    "{}^3": lambda n: n**3,
+_GROWING: dict[str, tuple[float, Callable[[np.ndarray], np.ndarray]]] = {
+    "1": (0, lambda n: -1 / n),
+    "log {}": (0, np.log),
+    "{}^(1/3)": (1 / 3, np.cbrt),
+    "sqrt {}": (1 / 2, np.sqrt),
+    "{}": (1, lambda n: n),
+    "{}^2": (2, np.square),
+    "{}^3": (3, lambda n: n**3),
 }
+"""Power of N, and function; powers far above the slope of the values would fit a late step."""
 _SHRINKING: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "1/sqrt {}": lambda n: n**-0.5,
     "1/{}": lambda n: 1 / n,
@@ -73,7 +74,8 @@ def growth(sizes: Sequence[int], values: Sequence[float], symbol: str = "N") -> 
     if settled.max() <= 1.02 * settled.min():
         return Growth("O(1)", exponent, _error(np.full(len(v), v[-1]), v))
     if v[-1] > v[0]:
-        fits = {name: _affine(f(n), v) for name, f in _GROWING.items()}
+        most = 1 + (exponent if np.isfinite(exponent) else 3)
+        fits = {name: _affine(f(n), v) for name, (power, f) in _GROWING.items() if power <= most}
     else:
         fits = {name: _scaled(f(n), v) for name, f in _SHRINKING.items()}
     best = min(fits.values())
