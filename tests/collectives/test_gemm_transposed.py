@@ -86,8 +86,8 @@ def more_cycles(hw, tile_m, tile_k, part_n):
 TILES = ((2, 3, 2), (1, 3, 1), (3, 7, 1))
 
 
-@pytest.mark.parametrize("preset", ["wse2", "toy"])
-@pytest.mark.parametrize("mesh", [(1, 1), (1, 2), (1, 7), (2, 1), (6, 1), (2, 2), (3, 3)])
+@pytest.mark.parametrize("preset", ["wse2", "wse3"])
+@pytest.mark.parametrize("mesh", [(1, 1), (1, 2), (1, 7), (2, 1), (6, 1), (2, 2), (3, 3), (5, 5)])
 def test_cycles(preset, mesh):
     hw = hardware(preset).replace(mesh=mesh, sram_bytes=1 << 16)
     assert [more_cycles(hw, *tiles) for tiles in TILES] == [0, 0, 0]
@@ -96,10 +96,10 @@ def test_cycles(preset, mesh):
 @pytest.mark.parametrize("preset", ["wse2", "toy"])
 @pytest.mark.parametrize("mesh", [(2, 3), (4, 2), (5, 5), (4, 6), (8, 8)])
 def test_residual_where_half_chains_meet_at_their_root(preset, mesh):
-    """The residual that `gemm_transposed_cost` names: a queue's words a step at most."""
+    """The residuals that `gemm_transposed_cost` names."""
     hw = hardware(preset).replace(mesh=mesh, sram_bytes=1 << 16)
     for tiles in TILES:
-        assert 0 <= more_cycles(hw, *tiles) <= 2 * mesh[0]
+        assert 0 <= more_cycles(hw, *tiles) <= 3 * mesh[0]
 
 
 def test_parts_add_up_and_large_meshes_take_no_time():
@@ -111,11 +111,11 @@ def test_parts_add_up_and_large_meshes_take_no_time():
 
 def test_seven_colours_serve_every_root():
     small, large = (
-        gemm_transposed.program(hardware("wse2", mesh=(n, n)), n, n, n) for n in (5, 12)
+        gemm_transposed.program(hardware("wse2", mesh=(n, n)), n, n, n) for n in (5, 16)
     )
     assert len(small.colors) == len(large.colors) == 7
     longest = lambda p: max(len(t) for r in p.roles for t in r.threads)
-    assert longest(large) < 64
+    assert longest(large) < 120
 
 
 def test_leading_axes_and_jit():

@@ -12,11 +12,11 @@ ever changes: chains run between neighbours only, so two alternating colours eas
 westward serve every root. What a PE does in a step follows from where the root is: the ends of a
 row send, the PEs between them and the root add their own words to what passes on.
 
-Three threads share a PE's one issue slot:
+B's streams are launched one after the other, are wide, and end in a task, as in MeshGEMM; those of
+the chains are the core's own (the published code adds while it receives):
 
-    compute   signal go to both; product; chains; wait sent and moved
-    send      wait go; B's current tile; signal sent
-    receive   wait go; B's next tile; signal moved
+    control         launch both; product; chains; wait for both; next task
+    send, receive   wait; B's current tile, B's next tile; done
 """
 
 import math
@@ -31,8 +31,7 @@ import numpy as np
 from jax import lax
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder
-from wafer_jax.collectives import interleave
-from wafer_jax.collectives.gemm_cost import copy_cycles
+from wafer_jax.collectives import interleave, launches
 from wafer_jax.collectives.gemm_layout import cut, join
 from wafer_jax.collectives.gemm_transposed_cost import cost, cost_parts
 from wafer_jax.collectives.gemm_transposed_layout import (
@@ -42,7 +41,7 @@ from wafer_jax.collectives.gemm_transposed_layout import (
     tile_numbers,
     tile_operands,
 )
-from wafer_jax.collectives.kernels import gemm, gemm_cycles
+from wafer_jax.collectives.kernels import copy_cycles, gemm, gemm_cycles
 from wafer_jax.collectives.lines import Lines
 from wafer_jax.collectives.loops import repeat
 from wafer_jax.collectives.tiles import tile_size
@@ -53,8 +52,9 @@ from wafer_jax.program import Program
 
 __all__ = ["apply", "cost", "cost_parts", "load", "program", "tile_operands"]
 
-_COMPUTE, _SEND, _RECEIVE = range(3)
-_GO_SEND, _GO_RECEIVE, _SENT, _MOVED = range(4)
+_CONTROL, _SEND, _RECEIVE = range(3)
+"""Threads; a stream begins on the semaphore of its number, and tells on `_DONE`."""
+_DONE = 0
 _RING = range(interleave.COLORS)
 _EAST, _WEST = (3, 4), (5, 6)
 """Colours of the chains that run east, and west; a PE sends on the one of its parity."""
@@ -90,7 +90,8 @@ def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32")
     ring, cycles = interleave.ring(height), gemm_cycles(hw, tile_m, tile_k, rows, dtype)
     for y, x, mask in _alike(hw.mesh):
         role = builder.role(f"like y{y} x{x}", where=mask)
-        _multiply(role, (y, x), hw.mesh, _Tiles(a, b, product, c, part_n * tile_m), cycles)
+        tiles = _Tiles(a, b, product, c, part_n * tile_m)
+        _multiply(hw, role, (y, x), tiles, cycles)
         _shift(role, b, _RING[int(ring.send[y])], _RING[int(ring.receive[y])], height - 1)
     return builder.build(inputs=[a, b[0]], outputs=[c])
 
@@ -143,23 +144,24 @@ def _alike(mesh: tuple[int, int]) -> Iterator[tuple[int, int, np.ndarray]]:
 
 
 def _multiply(
-    role: RoleBuilder, at: tuple[int, int], mesh: tuple[int, int], tiles: _Tiles, cycles: int
+    hw: HardwareSpec, role: RoleBuilder, at: tuple[int, int], tiles: _Tiles, cycles: int
 ) -> None:
     """A product and its chains per step; equal steps in a row become a loop."""
-    (y, x), (height, _) = at, mesh
-    compute = role.thread(_COMPUTE)
-    parts = [parts_of_tile(mesh, int(tile)) for tile in tile_numbers(height)[:, y]]
+    (y, x), (height, _) = at, hw.mesh
+    control = role.thread(_CONTROL)
+    parts = [parts_of_tile(hw.mesh, int(tile)) for tile in tile_numbers(height)[:, y]]
 
     def step(number: int) -> None:
-        moves = number < height - 1
-        if moves:
-            compute.signal(_GO_SEND).signal(_GO_RECEIVE)
+        streams = (_SEND, _RECEIVE) if number < height - 1 else ()
+        for stream in streams:
+            launches.launch(hw, control, stream, tiles.a)
         b = tiles.b[number % 2]
-        compute.compute(PRODUCT, (tiles.a, b), (tiles.product,), cycles)
+        # Streams share the datapath: a wide instruction sends one word of B and receives another.
+        shared = b.words if streams else 0
+        control.compute(PRODUCT, (tiles.a, b), (tiles.product,), cycles + shared)
         for part in parts[number]:
-            _chain(role, x, mesh, tiles, part, first=parts[number][0].first)
-        if moves:
-            compute.wait(_SENT).wait(_MOVED)
+            _chain(role, x, hw.mesh, tiles, part, first=parts[number][0].first)
+        launches.join(hw, control, [_DONE] * len(streams), tiles.a)
 
     def alike(number: int) -> tuple:
         whole = [(part.root > x) - (part.root < x) for part in parts[number]]
@@ -167,40 +169,40 @@ def _multiply(
 
     for _, run in groupby(range(height), alike):
         numbers = list(run)
-        repeat([compute], 2, len(numbers), lambda i, first=numbers[0]: step(first + i))
+        repeat([control], 2, len(numbers), lambda i, first=numbers[0]: step(first + i))
 
 
 def _chain(
     role: RoleBuilder, x: int, mesh: tuple[int, int], tiles: _Tiles, part: Part, first: int
 ) -> None:
     """What PE x does to sum one part of the products in its root."""
-    width, compute, words = mesh[1], role.thread(_COMPUTE), part.count * tiles.part_words
+    width, control, words = mesh[1], role.thread(_CONTROL), part.count * tiles.part_words
     own = tiles.product.slice((part.first - first) * tiles.part_words, words)
     if x == part.root:
         _collect(role, x, mesh, tiles, part, own.offset)
         return
     out, step = (_EAST, 1) if x < part.root else (_WEST, -1)
     if 0 <= x - step < width:
-        compute.forward(out[(x - step) % 2], out[x % 2], own)
+        control.forward(out[(x - step) % 2], out[x % 2], own)
     else:
-        compute.send(out[x % 2], own)
+        control.send(out[x % 2], own)
 
 
 def _collect(
     role: RoleBuilder, x: int, mesh: tuple[int, int], tiles: _Tiles, part: Part, own: int
 ) -> None:
     """The root keeps its part in C and adds the shorter half-chain's words, then the other's."""
-    compute, (height, width) = role.thread(_COMPUTE), mesh
+    control, (height, width) = role.thread(_CONTROL), mesh
     words = part.count * tiles.part_words
     slot = part.first % (math.lcm(height, width) // width)
     here = tiles.c.slice(slot * tiles.part_words, words)
     product = Tile(name="part of product", offset=own, shape=(words,))
     kept = Tile(name="part of c", offset=here.offset, shape=(words,))
-    compute.compute(KEEP, (product,), (kept,), copy_cycles(role.hw, words))
+    control.compute(KEEP, (product,), (kept,), copy_cycles(role.hw, words))
     west, east = (x, _EAST[(x - 1) % 2]), (width - 1 - x, _WEST[(x + 1) % 2])
     for length, color in sorted((west, east), key=lambda side: side[0]):
         if length:
-            compute.receive(color, here, "add")
+            control.receive(color, here, "add")
 
 
 def _shift(role: RoleBuilder, b: list[Tile], send_on: int, receive_on: int, count: int) -> None:
@@ -210,8 +212,8 @@ def _shift(role: RoleBuilder, b: list[Tile], send_on: int, receive_on: int, coun
     send, receive = role.thread(_SEND), role.thread(_RECEIVE)
 
     def step(number: int) -> None:
-        send.wait(_GO_SEND).send(send_on, b[number % 2]).signal(_SENT)
-        receive.wait(_GO_RECEIVE).receive(receive_on, b[(number + 1) % 2]).signal(_MOVED)
+        send.wait(_SEND).send(send_on, b[number % 2], wide=True).signal(_DONE)
+        receive.wait(_RECEIVE).receive(receive_on, b[(number + 1) % 2], wide=True).signal(_DONE)
 
     repeat([send, receive], 2, count, step)
 

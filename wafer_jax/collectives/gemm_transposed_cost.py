@@ -11,13 +11,14 @@ the far ends of a row are ahead of its root, and stay ahead while the root moves
 for the way to a root when chains turn round, not in every step.
 
 B's tiles move meanwhile, and a product takes at least three cycles per word of them, so they show
-only in the two signals, the two waits and what the other threads do in between. Rows wait for each
-other only to hand tiles on. All rows have the same roots in turn, each beginning with another one;
-the last row's order takes longest.
+only in two launches, two waits, a task, and the words that move while the product shares the
+datapath with them. Rows wait for each other only to hand tiles on. All rows have the same roots in
+turn, each beginning with another one; the last row's order takes longest.
 
-Exact on one row whose chains are shorter than the queues on their way. With several rows the two
-half-chains may meet at their root's RAMP, where the one that comes too early fills its input queue
-and delays the other by as many cycles, at most once a step; that is not counted.
+Exact on one row whose chains are shorter than the queues on their way, and where no two half-chains
+meet. Residuals, at most a few cycles a step: the half-chain that comes too early fills its input
+queue at the root's RAMP and delays the other by as many cycles; with launches as short as the
+toy's, events of control and streams want the slot in one cycle.
 """
 
 import math
@@ -25,9 +26,11 @@ from functools import lru_cache
 
 import numpy as np
 
-from wafer_jax.collectives.gemm_cost import Parts, copy_cycles
+from wafer_jax.collectives.gemm_cost import Parts
+from wafer_jax.collectives.gemm_layout import block_words
 from wafer_jax.collectives.gemm_transposed_layout import parts_of_tile, tile_numbers
-from wafer_jax.collectives.kernels import gemm_cycles
+from wafer_jax.collectives.kernels import copy_cycles, gemm_cycles
+from wafer_jax.collectives.launches import launched
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.collectives.tree_cost import pass_cycles
 from wafer_jax.hardware import HardwareSpec
@@ -43,28 +46,25 @@ def cost_parts(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float3
     height, width = hw.mesh
     steps = math.lcm(height, width)
     tile_m, tile_k, part_n = tile_size(m, height), tile_size(k, width), tile_size(n, steps)
-    product = gemm_cycles(hw, tile_m, tile_k, part_n * steps // height, dtype)
-    total = _row_cycles(hw, product, part_n * tile_m)
+    rows = part_n * steps // height
+    product = gemm_cycles(hw, tile_m, tile_k, rows, dtype)
+    total = _row_cycles(hw, product, block_words(rows * tile_k, dtype), part_n * tile_m)
     return Parts(height * product, 0, total - height * product)
 
 
 @lru_cache(maxsize=256)
-def _row_cycles(hw: HardwareSpec, product: int, part_words: int) -> int:
+def _row_cycles(hw: HardwareSpec, product: int, moved_words: int, part_words: int) -> int:
     """Cycles of the last row, whose PEs start in cycle 0."""
     height, _ = hw.mesh
     start = np.zeros(hw.mesh[1], np.int64)
+    around = launched(hw, 2) + moved_words
     for step, tile in enumerate(tile_numbers(height)[:, -1]):
         moves = step < height - 1
-        now = start + product + (_go_cycles(hw) if moves else 0)
+        now = start + product + moves * around
         for root, _, count in parts_of_tile(hw.mesh, int(tile)):
             now = _after_chain(hw, now, root, count * part_words)
-        start = now + 2 * moves
+        start = now + moves * (2 + hw.task_cycles)
     return int(start.max())
-
-
-def _go_cycles(hw: HardwareSpec) -> int:
-    """Two signals, the two waits that they end, and the first word, unless its set-up holds it."""
-    return 4 + (hw.stream_setup_cycles == 0)
 
 
 def _after_chain(hw: HardwareSpec, now: np.ndarray, root: int, words: int) -> np.ndarray:
