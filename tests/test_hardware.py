@@ -100,3 +100,10 @@ def test_bad_files_are_refused(tmp_path, text, message):
     assert "\n" not in str(error.value)
     with pytest.raises(wj.WaferError, match="cannot read"):
         wj.load_spec(tmp_path / "absent.yaml")
+
+
+def test_an_unknown_element_type_is_named():
+    with pytest.raises(wj.WaferError, match="dtype 'int8' is none of float32, float16, bfloat16"):
+        wj.allreduce.ktree(wj.hardware("toy", mesh=(1, 4)), words=4, dtype="int8")
+    with pytest.raises(wj.WaferError, match="dtype 'int8'"):
+        wj.hardware("wse2").vector_cycles(4, "int8")

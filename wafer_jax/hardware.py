@@ -23,7 +23,15 @@ STEP_YX = ((-1, 0), (0, 1), (1, 0), (0, -1))
 """(dy, dx) of one hop in direction N, E, S, W."""
 DIRECTION_NAMES = ("N", "E", "S", "W", "RAMP")
 
-DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+
+class _BytesOf(dict[str, int]):
+    """Refuses other element types in a line, wherever they are looked up."""
+
+    def __missing__(self, dtype: str) -> int:
+        raise WaferError(f"dtype {dtype!r} is none of {', '.join(self)}")
+
+
+DTYPE_BYTES = _BytesOf(float32=4, float16=2, bfloat16=2)
 MAX_SWITCH_POSITIONS = 4
 SWITCH_CHANGES = ("one side", "both sides")
 
