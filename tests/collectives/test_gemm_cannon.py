@@ -1,6 +1,7 @@
 """Cannon's algorithm: dense values, the same bits on the fabric and at the bulk level, cycles."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from gemm_harness import MESHES, SIZES, operands, oracle_values, values_under_ke
 from lines_harness import normal, oracle_cycles, same_bits, toy
 
 from wafer_jax import WaferError, hardware, run
-from wafer_jax.collectives import gemm_cannon
+from wafer_jax.collectives import gemm_cannon, gemm_cannon_cost
 from wafer_jax.collectives.gemm_layout import layout_of
 from wafer_jax.collectives.tiles import untile_matrix
 
@@ -92,6 +93,38 @@ def test_parts_add_up():
     parts = gemm_cannon.cost_parts(hw, 48, 576, 576)
     assert parts.total == gemm_cannon.cost(hw, 48, 576, 576)
     assert parts.align == parts.total - gemm_cannon.cost(hw, 48, 576, 576, align="host")
+
+
+def test_steps_in_unison_by_hand():
+    """9 x 9 PEs, hops of 16 cycles, 2 words of A and of B, a product of 15 cycles."""
+    hw = hardware("wse2", mesh=(9, 9)).replace(hop_cycles=16)
+    way_back = 3 * 16 + 2 + (1 + 2 * 2 + 8 * 16) + 2 - 1  # B: third launch, set-up, way, words
+    step = way_back + 3 + 9  # two signals and a wait, the task
+    loops, clear = 4, 7
+    cost = partial(gemm_cannon_cost.unison_cost_parts, hw, 9, 18, 9, align="host")
+    assert cost().total == clear + 8 * step + 15 + loops
+    assert cost(overlap=False).total == clear + 8 * (step + 15) + 15 + loops
+    assert cost().compute == cost(overlap=False).compute == clear + 9 * 15
+
+
+@pytest.mark.parametrize("mesh", [(1, 1), (2, 2), (3, 3), (2, 3)])
+@pytest.mark.parametrize("align", ["host", "chip"])
+def test_unison_costs_nothing_where_products_hide_the_way_back(mesh, align):
+    hw = hardware("wse2", mesh=mesh)
+    sizes = sizes_of(mesh, 4, 6, 6)
+    unison = gemm_cannon_cost.unison_cost_parts(hw, *sizes, align=align)
+    assert unison == gemm_cannon.cost_parts(hw, *sizes, align=align)
+
+
+def test_in_unison_every_step_pays_the_way_back():
+    far, near = (
+        gemm_cannon_cost.unison_cost_parts(
+            hardware("wse2", mesh=(400, 400)).replace(hop_cycles=h), 400, 1200, 400
+        )
+        for h in (2, 1)
+    )
+    assert far.exposed - near.exposed == 399 * 399
+    assert far.align - near.align == 2 * 200 * 399
 
 
 def test_colours_and_tables_do_not_grow_with_the_mesh():

@@ -72,15 +72,16 @@ def _last_word(hw: HardwareSpec, words: Sequence[int]) -> int:
     return end
 
 
-def arrival_cycles(hw: HardwareSpec, stream: int, words: int) -> int:
-    """Cycles of a step that only waits for the words of a sender one hop away.
+def arrival_cycles(hw: HardwareSpec, stream: int, words: int, hops: int = 1) -> int:
+    """Cycles of a step that only waits for the words of one sender.
 
     Args:
       hw: The machine.
       stream: Number of the sender's stream.
-      words: Of the block.
+      words: Of the block, and of those behind it that share the RAMP.
+      hops: From the sender.
     """
-    first = launched(hw, stream) + hw.stream_setup_cycles + pass_cycles(hw, 1)
+    first = launched(hw, stream) + hw.stream_setup_cycles + pass_cycles(hw, hops)
     return first + words - 1 + 3 + hw.task_cycles
 
 
