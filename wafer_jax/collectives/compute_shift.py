@@ -29,6 +29,7 @@ from wafer_jax.builder import ProgramBuilder, RoleBuilder
 from wafer_jax.collectives.compute_shift_cost import CONTROL_CYCLES, launched, shared_cycles
 from wafer_jax.collectives.gemm_layout import Layout, aligned_on_chip, block_words
 from wafer_jax.collectives.kernels import GEMM, clear_cycles, copy_cycles
+from wafer_jax.collectives.launches import join, pause
 from wafer_jax.collectives.loops import repeat
 from wafer_jax.collectives.tiles import Axis
 from wafer_jax.events import Kernel, Slice, Tile
@@ -40,8 +41,6 @@ COLORS = 3
 _CONTROL = 0
 _DONE = 0
 """Thread of the products; semaphore of the streams that are over (the one of thread i is i)."""
-
-PAUSE = Kernel(name="pause", fn=lambda word: ())
 
 
 @cache
@@ -157,7 +156,8 @@ def inputs_of(operands: Sequence[Operand]) -> tuple[str, ...]:
 def clear_result(hw: HardwareSpec, role: RoleBuilder, c: Tile, any_tile: Tile) -> None:
     """Zero C."""
     kernel, cycles = clear(c.shape), clear_cycles(hw, c.size)
-    role.thread(_CONTROL).compute(kernel, (_any_word(any_tile),), (c,), cycles)
+    word = Tile(name="any word", offset=any_tile.offset, shape=(1,))
+    role.thread(_CONTROL).compute(kernel, (word,), (c,), cycles)
 
 
 def align(hw: HardwareSpec, role: RoleBuilder, operand: Operand, ends: Ends, dtype: str) -> None:
@@ -185,8 +185,8 @@ def align(hw: HardwareSpec, role: RoleBuilder, operand: Operand, ends: Ends, dty
 
     def one_round(_: int) -> None:
         _go(hw, role, [move], wide=False)
-        control.compute(PAUSE, (_any_word(own[0]),), (), _launches(hw, 2))
-        _join(hw, role, 2, own[0])
+        pause(control, _launches(hw, 2), own[0])
+        join(hw, control, [_DONE] * 2, own[0])
         control.compute(realign(operand.blocks), inputs, outputs, cycles)
 
     repeat([role.thread(t) for t in (_CONTROL, *operand.threads)], 1, operand.rounds, one_round)
@@ -219,7 +219,7 @@ def multiply(
         ]
         _go(hw, role, moves, wide=True)
         product(step, _launches(hw, streams) + product_cycles + shared_cycles(hw, words))
-        _join(hw, role, streams, c)
+        join(hw, control, [_DONE] * streams, c)
 
     shifts = layout.steps if home else layout.steps - 1
     threads = [role.thread(t) for t in (_CONTROL, *(t for o, _ in moving for t in o.threads))]
@@ -243,8 +243,7 @@ def _go(hw: HardwareSpec, role: RoleBuilder, moves: list[Move], *, wide: bool) -
         _, ends, leaving, arriving = moves[(i - 1) // 2]
         role.thread(_CONTROL).signal(t)
         thread = role.thread(t).wait(t)
-        delay = launched(hw, i) - CONTROL_CYCLES * i
-        thread.compute(PAUSE, (_any_word(leaving),), (), delay)
+        pause(thread, launched(hw, i) - CONTROL_CYCLES * i, leaving)
         if i % 2:
             thread.send(ends.send, leaving, wide=wide)
         else:
@@ -252,19 +251,6 @@ def _go(hw: HardwareSpec, role: RoleBuilder, moves: list[Move], *, wide: bool) -
         thread.signal(_DONE)
 
 
-def _join(hw: HardwareSpec, role: RoleBuilder, streams: int, any_tile: Tile) -> None:
-    """Wait until all streams are done, then go on in the task that they activate."""
-    control = role.thread(_CONTROL)
-    for _ in range(streams):
-        control.wait(_DONE)
-    if streams and hw.task_cycles:
-        control.compute(PAUSE, (_any_word(any_tile),), (), hw.task_cycles)
-
-
 def _launches(hw: HardwareSpec, streams: int) -> int:
     """Cycles from the control's event behind `_go` to the last launch."""
     return launched(hw, streams) - (CONTROL_CYCLES * streams - 1) if streams else 0
-
-
-def _any_word(tile: Tile | Slice) -> Tile:
-    return Tile(name="any word", offset=tile.offset, shape=(1,))

@@ -15,7 +15,7 @@ from jax import lax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import compute_shift, interleave
-from wafer_jax.collectives.compute_shift import COLORS, Ends, Operand, clear
+from wafer_jax.collectives.compute_shift import COLORS, Ends, Operand
 from wafer_jax.collectives.gemm_cost import cost, cost_parts
 from wafer_jax.collectives.gemm_layout import (
     Layout,
@@ -34,7 +34,7 @@ from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
 
-__all__ = ["apply", "clear", "cost", "cost_parts", "load", "mesh", "program", "tile_operands"]
+__all__ = ["apply", "cost", "cost_parts", "load", "mesh", "program", "tile_operands"]
 
 Align = Literal["chip", "left", "host"]
 

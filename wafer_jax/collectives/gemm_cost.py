@@ -9,11 +9,8 @@ from dataclasses import dataclass
 
 from wafer_jax.collectives.compute_shift_cost import align_cycles, looped, step_cycles
 from wafer_jax.collectives.gemm_layout import Layout, aligned_on_chip, block_words, layout_of
-from wafer_jax.collectives.kernels import clear_cycles, copy_cycles, gemm_cycles
+from wafer_jax.collectives.kernels import clear_cycles, gemm_cycles
 from wafer_jax.hardware import HardwareSpec
-from wafer_jax.plmr import plmr
-
-__all__ = ["Parts", "copy_cycles", "cost", "cost_parts", "transfer_cycles", "two_hops_cycles"]
 
 
 @dataclass(frozen=True)
@@ -121,30 +118,3 @@ def align_rounds_cycles(hw: HardwareSpec, layout: Layout, align: str, dtype: str
 def block_sizes(layout: Layout) -> tuple[int, int]:
     """Elements of a block of A and of B."""
     return layout.tile_m * layout.block_k, layout.block_k * layout.tile_n
-
-
-def transfer_cycles(hw: HardwareSpec, words: list[int], loop: bool) -> int:
-    """Cycles from the first word sent to the last received, on a PE that sends and receives.
-
-    Args:
-      hw: The machine.
-      words: Words of each block that moves, one stream after the other.
-      loop: The sender has a loop event to issue behind its last word, besides its signal.
-    """
-    latency, setup, total = two_hops_cycles(hw), hw.stream_setup_cycles, sum(words)
-    alone = latency + total - 1 + setup * (len(words) - 1)
-    gaps = 0
-    if len(words) == 2:
-        # The set-up of a second stream is hidden while the other thread has words to issue.
-        first = _within(latency - words[0], setup)
-        gaps = first + _within(latency - words[1] - 1 - loop - (first > 0), setup)
-    return max(alone, 2 * total + loop + gaps)
-
-
-def two_hops_cycles(hw: HardwareSpec) -> int:
-    """Cycles from the issue of a word to its arrival two hops away."""
-    return plmr(hw).access_cycles(hops=2, stages=1)
-
-
-def _within(value: int, limit: int) -> int:
-    return min(max(value, 0), limit)

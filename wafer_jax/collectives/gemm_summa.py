@@ -17,9 +17,11 @@ As in MeshGEMM streams are launched one after another, are wide, and end in a ta
     A, B      wait; receive the next block, or broadcast it if it is the PE's own; done
 """
 
+from collections.abc import Sequence
+
 from wafer_jax.builder import ProgramBuilder, RoleBuilder
 from wafer_jax.collectives import gemm_broadcast
-from wafer_jax.collectives.gemm import clear
+from wafer_jax.collectives.compute_shift import clear
 from wafer_jax.collectives.gemm_broadcast import apply, load
 from wafer_jax.collectives.gemm_broadcast_cost import shared_cycles
 from wafer_jax.collectives.gemm_broadcast_cost import summa_cost_parts as cost_parts
@@ -29,6 +31,7 @@ from wafer_jax.collectives.launches import join, launch
 from wafer_jax.events import Tile
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
+from wafer_jax.segment_builder import SegmentBuilder
 
 __all__ = ["apply", "cost", "cost_parts", "load", "program", "tile_operands"]
 
@@ -57,8 +60,30 @@ def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32")
     layout = layout_of(hw.mesh, m, k, n)
     builder = ProgramBuilder(hw, f"SUMMA {m}x{k}x{n}")
     gemm_broadcast.paint(builder, builder.name)
+    return build(builder, layout, gemm_broadcast.source_colors(layout), dtype)
+
+
+summa = program
+
+
+def build(
+    builder: ProgramBuilder,
+    layout: Layout,
+    colors: tuple[list[int], list[int]],
+    dtype: str,
+    segments: Sequence[SegmentBuilder] = (),
+) -> Program:
+    """Tiles and roles of SUMMA on routes that are painted.
+
+    Args:
+      builder: The program under construction.
+      layout: Sizes of the product.
+      colors: On which the block of each step is broadcast, of A and of B.
+      dtype: Element type of A and B.
+      segments: To which PEs go at the beginning of steps 1, 2, ...
+    """
+    hw, (height, width) = builder.hw, layout.mesh
     a, b = gemm_broadcast.block_tiles(builder, layout, dtype)
-    height, width = layout.mesh
     spare = _buffers(builder, "a_next", a[0], width), _buffers(builder, "b_next", b[0], height)
     c = builder.tile("c", (layout.tile_m, layout.tile_n))
     for y in range(height):
@@ -68,15 +93,11 @@ def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32")
                 _blocks(layout.steps, own, buffers, position)
                 for own, buffers, position in zip((a, b), spare, (x, y), strict=True)
             ]
-            _products(hw, role, layout, blocks, c, dtype)
+            _products(hw, role, layout, blocks, c, dtype, segments)
             for axis, own in enumerate((a, b)):
                 if spare[axis]:
-                    colors = gemm_broadcast.source_colors(layout)[axis]
-                    _stream(role, _STREAMS[axis], colors, blocks[axis], own)
+                    _stream(role, _STREAMS[axis], colors[axis], blocks[axis], own)
     return builder.build(inputs=[*a, *b], outputs=[c])
-
-
-summa = program
 
 
 def _buffers(builder: ProgramBuilder, name: str, block: Tile, length: int) -> list[Tile]:
@@ -101,6 +122,7 @@ def _products(
     blocks: list[list[Tile]],
     c: Tile,
     dtype: str,
+    segments: Sequence[SegmentBuilder],
 ) -> None:
     """Clear C while the first blocks come in, then a product per step."""
     control, any_tile = role.thread(_CONTROL), role.tiles["a0"]
@@ -108,6 +130,8 @@ def _products(
     product = gemm_cycles(hw, layout.tile_m, layout.block_k, layout.tile_n, dtype)
     shared = shared_cycles(hw, layout, dtype)
     for step in range(-1, layout.steps):
+        if 1 <= step <= len(segments):
+            control.reconfigure(segments[step - 1])
         moves = moving if step < layout.steps - 1 else []
         for semaphore in moves:
             launch(hw, control, semaphore, any_tile)

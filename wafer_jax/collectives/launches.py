@@ -7,7 +7,7 @@ takes ``task_cycles`` to continue once they are done.
 from collections.abc import Sequence
 
 from wafer_jax.builder import ThreadBuilder
-from wafer_jax.events import Kernel, Tile
+from wafer_jax.events import Kernel, Slice, Tile
 from wafer_jax.hardware import HardwareSpec
 
 PAUSE = Kernel(name="pause", fn=lambda word: ())
@@ -30,7 +30,7 @@ def join(
         pause(control, hw.task_cycles, any_tile)
 
 
-def pause(thread: ThreadBuilder, cycles: int, any_tile: Tile) -> None:
+def pause(thread: ThreadBuilder, cycles: int, any_tile: Tile | Slice) -> None:
     """Do something else for so many cycles; a kernel needs an input, so it takes any word."""
     if cycles > 0:
         word = Tile(name="any word", offset=any_tile.offset, shape=(1,))
