@@ -1,6 +1,7 @@
 """SUMMA: dense values, the same bits on the fabric and at the bulk level, cycles, budgets."""
 
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +10,7 @@ from gemm_harness import MESHES, SIZES, operands, oracle_values, values_under_ke
 from lines_harness import normal, oracle_cycles, same_bits, toy
 
 from wafer_jax import WaferError, hardware, run
-from wafer_jax.collectives import gemm_summa
+from wafer_jax.collectives import gemm_broadcast_cost, gemm_summa
 from wafer_jax.collectives.tiles import untile_matrix
 
 LINES = ((1, 2), (1, 3), (1, 6), (5, 1))
@@ -88,6 +89,38 @@ def test_parts_add_up_and_a_line_costs_its_length_once():
     assert parts.total == gemm_summa.cost(hw, 4, 240 * 9, 240 * 9)
     far = hw.replace(hop_cycles=2)
     assert gemm_summa.cost(far, 4, 240 * 9, 240 * 9) - parts.total == 239
+
+
+def test_steps_in_unison_by_hand():
+    """3 x 3 PEs, hops of 16 cycles, 2 words of A and of B, a product of 15 cycles."""
+    hw = hardware("wse2", mesh=(3, 3)).replace(hop_cycles=16)
+    cost = partial(gemm_broadcast_cost.summa_unison_cost_parts, hw, 3, 6, 3)
+    far, near = (16 + 2 + (1 + 2 * 2 + d * 16) + 2 + 2 + 2 for d in (2, 1))  # A, then B's words
+    far, near = max(far, 32 + 2 + 37 + 2 + 2), max(near, 32 + 2 + 21 + 2 + 2)
+    clear, product, task = 7, 15, 9
+    busy = 2 * 16 + product + 1 + 2  # launches, the product, one cycle of its streams, two waits
+    assert far > busy
+    assert near > busy
+    moving = far + near + far + 3 * task
+    assert cost().total == moving + product
+    assert cost(overlap=False).total == moving + clear + 3 * product
+
+
+@pytest.mark.parametrize("mesh", [(1, 1), (2, 2), (3, 3), (2, 3)])
+def test_unison_costs_nothing_where_products_hide_the_line(mesh):
+    hw, sizes = hardware("wse2", mesh=mesh), sizes_of(mesh, 4, 6, 6)
+    unison = gemm_broadcast_cost.summa_unison_cost_parts(hw, *sizes)
+    assert unison == gemm_summa.cost_parts(hw, *sizes)
+
+
+def test_in_unison_every_step_pays_the_way_to_the_farthest():
+    far, near = (
+        gemm_broadcast_cost.summa_unison_cost_parts(
+            hardware("wse2", mesh=(1, 400)).replace(hop_cycles=h), 1, 1200, 400
+        )
+        for h in (2, 1)
+    )
+    assert far.exposed - near.exposed == sum(max(s, 399 - s) for s in range(400))
 
 
 def test_a_cost_of_half_a_million_pes_takes_no_time():

@@ -11,7 +11,12 @@ SUMMA: a step takes what the control and its product take, with n streams
 or, where transfers bound it, what its words take from the launch at the source of a step to its
 neighbour, which is the source of the next. In WaferLLM's table every step has a critical path of
 O[(alpha + beta) N], a broadcast across the line. But PEs wait for their own blocks only: those far
-from the first source are behind it from the first step on, and pay for the line once.
+from the first source are behind it from the first step on, and pay for the line once. What the
+table stands for is PEs in unison, for which `summa_unison_cost_parts` is the closed form:
+
+    step = max(product path, way from the step's source to the farthest PE) + control
+
+or, if a core does nothing else while its blocks move (``overlap=False``), the sum of both.
 
 Exact on lines (within a cycle per PE where launches are shorter than the control's events). On
 a mesh the streams of rows and columns meet in a PE's slot and at its RAMP: up to 3 cycles a step.
@@ -50,6 +55,56 @@ def summa_cost_parts(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "
     first = max(clearing, _transfer_cycles(hw, words, max(layout.mesh) - 1)) + hw.task_cycles
     total = first + (layout.steps - 1) * step + product
     return Parts(compute, 0, total - compute)
+
+
+def summa_unison_cost_parts(
+    hw: HardwareSpec,
+    m: int,
+    k: int,
+    n: int,
+    *,
+    dtype: str = "float32",
+    overlap: bool = True,
+) -> Parts:
+    """Cycles if no PE begins a step before all have ended the one before.
+
+    No program does that; it is what a critical path per step that crosses the line stands for.
+
+    Args:
+      hw: Machine and mesh.
+      m: Rows of A and C.
+      k: Columns of A, rows of B.
+      n: Columns of B and C.
+      dtype: Element type of A and B.
+      overlap: Blocks move while the products are made, as in the program.
+
+    Raises:
+      WaferError: A size below 1.
+    """
+    layout = layout_of(hw.mesh, m, k, n)
+    product = gemm_cycles(hw, layout.tile_m, layout.block_k, layout.tile_n, dtype)
+    clear = clear_cycles(hw, layout.tile_m * layout.tile_n)
+    compute = clear + layout.steps * product
+    words = _moving_words(layout, dtype)
+    if not words:
+        return Parts(compute, 0, 0)
+    control, total = launched(hw, len(words)) + len(words), product
+    for step, distance in enumerate(_farthest(layout)):
+        work, shared = (product, shared_cycles(hw, layout, dtype)) if step else (clear, 0)
+        transfer = _transfer_cycles(hw, words, distance)
+        both = max(control + work + shared, transfer) if overlap else work + transfer
+        total += both + hw.task_cycles
+    return Parts(compute, 0, total - compute)
+
+
+def _farthest(layout: Layout) -> list[int]:
+    """Hops from the sources of each step to the PE that is farthest from one of them."""
+    height, width = layout.mesh
+    lines = ((width, layout.a_blocks), (height, layout.b_blocks))
+    return [
+        max(max(s // blocks, length - 1 - s // blocks) for length, blocks in lines)
+        for s in range(layout.steps)
+    ]
 
 
 def _transfer_cycles(hw: HardwareSpec, words: list[int], distance: int) -> int:
