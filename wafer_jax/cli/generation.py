@@ -129,8 +129,8 @@ def show_cycles(out: Output, generation: "Generation") -> None:
     rows = hw.mesh[0]
     if g.prefill.tokens < 4 * rows:
         out.show(
-            f"A prefill of fewer than {4 * rows} tokens is mostly set-up: MeshGEMM's vectors are as "
-            f"long as the tokens in one of {rows} rows, and as slow to start when they are short."
+            f"A prefill of fewer than {4 * rows} tokens is mostly set-up: MeshGEMM's vectors are "
+            f"as long as the tokens in one of {rows} rows, and no faster to start when short."
         )
 
 
