@@ -47,6 +47,9 @@ class Settings:
 _NOTE = """\
 One word per message. Line: N PEs of a row, from its end. Mesh: N x N PEs, from the middle; the \
 last row is the whole wafer. All-to-all: every PE of the line has a word for each other one."""
+_FABRIC_NOTE = """\
+All-to-all: both directions share the slots of a core, which the closed form leaves out (up to \
+30 %)."""
 _HOST_NOTE = """\
 The bytes at the bandwidth of the host link: one word, one word for each of 256 slots, one word \
 from every PE. The latency between host and wafer (drivers, network, the halo) is not modelled, \
@@ -70,7 +73,7 @@ def experiment(quick: bool, progress: Progress) -> Experiment:
         sections=(
             Section("Cycles on the wafer (level cost)", costs, _NOTE),
             Section("Cycles of the host link alone (level cost)", host, _HOST_NOTE),
-            Section("Fabric and cost where both reach", fabric),
+            Section("Fabric and cost where both reach", fabric, _FABRIC_NOTE),
         ),
         statements=_statements(costs, host),
         figures=figures,

@@ -70,7 +70,8 @@ All-gather: only where a PE's SRAM holds its row and column (none of the other g
 sources nor SUMMA's fit a WSE-2 with a colour each (2 N of 24); their figures leave that out."""
 _FABRIC_NOTE = """\
 Tiles have as many rows and columns as named. SUMMA with the colours and input queues that it \
-needs, which no WSE-2 has; the executor takes it up to 13 x 13 PEs."""
+needs, which no WSE-2 has; the executor takes it up to 13 x 13 PEs. The rest is streams and \
+signals that want an issue slot in the same cycle."""
 
 
 def experiment(quick: bool, progress: Progress) -> Experiment:
