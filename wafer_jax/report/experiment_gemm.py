@@ -42,7 +42,7 @@ class Settings:
     grids: tuple[int, ...]
     fabric_tiles: tuple[int, ...]
     fabric_grids: tuple[int, ...]
-    fabric_ring_grids: tuple[int, ...]
+    fabric_large_grids: tuple[int, ...]
 
 
 METHODS: dict[str, Callable[[HardwareSpec, int], Parts]] = {
@@ -67,11 +67,13 @@ Unison: no PE begins a step before all have ended the one before, so every step 
 in the paper's L column. Serial: unison, and nothing moves while a product is made. MeshGEMM is \
 the same in unison: its farthest partner is 2 hops away everywhere.
 All-gather: only where a PE's SRAM holds its row and column (none of the other grids). Neither its \
-sources nor SUMMA's fit a WSE-2 with a colour each (2 N of 24); their figures leave that out."""
+sources nor SUMMA's fit a WSE-2 with a colour each (2 N of 24): on four colours, with routes that change, SUMMA takes a cycle more \
+per step; the all-gather's figures leave it out."""
 _FABRIC_NOTE = """\
 Tiles have as many rows and columns as named. SUMMA with the colours and input queues that it \
-needs, which no WSE-2 has; the executor takes it up to 13 x 13 PEs. The rest is streams and \
-signals that want an issue slot in the same cycle."""
+needs, which no WSE-2 has; the executor takes it up to 13 x 13 PEs. On four colours its routes \
+change with the source, a cycle more per step. The differences are streams and signals that want \
+an issue slot in the same cycle."""
 
 
 def experiment(quick: bool, progress: Progress) -> Experiment:
@@ -141,25 +143,25 @@ def _gathered_fits(hw: HardwareSpec, size: int) -> bool:
 
 
 def _fabric_points(chosen: Settings) -> list[tuple[str, Point]]:
+    small = [(tile, grid) for tile in chosen.fabric_tiles for grid in chosen.fabric_grids]
+    large = [(chosen.fabric_tiles[0], grid) for grid in chosen.fabric_large_grids]
+    aligned = (("align", _ALIGN),)
     points = []
-    for method, algorithm in (
-        ("MeshGEMM", "gemm"),
-        ("Cannon", "gemm.cannon"),
-        ("SUMMA", "gemm.summa"),
+    for method, algorithm, plan, more in (
+        ("MeshGEMM", "gemm", small + large, aligned),
+        ("Cannon", "gemm.cannon", small + large, aligned),
+        ("SUMMA", "gemm.summa", small, ()),
+        ("SUMMA on four colours", "gemm.summa_segments", large, ()),
     ):
-        rings = method != "SUMMA"
-        plan = [(tile, grid) for tile in chosen.fabric_tiles for grid in chosen.fabric_grids]
-        plan += [(chosen.fabric_tiles[0], n) for n in chosen.fabric_ring_grids if rings]
         for tile, grid in plan:
             budgets = (("colors", 2 * grid), ("input_queue_depths", (2,) * 2 * grid))
-            sizes = tuple((name, tile * grid) for name in "mkn")
             point = Point(
                 level="fabric",
                 preset=chosen.preset,
-                changes=() if rings else budgets,
+                changes=budgets if algorithm == "gemm.summa" else (),
                 mesh=(grid, grid),
                 algorithm=algorithm,
-                parameters=(*sizes, ("dtype", _DTYPE), *((("align", _ALIGN),) if rings else ())),
+                parameters=(*((n, tile * grid) for n in "mkn"), ("dtype", _DTYPE), *more),
             )
             points.append((f"{method}, tile {tile}", point))
     return points
