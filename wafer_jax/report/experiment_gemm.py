@@ -67,8 +67,8 @@ Unison: no PE begins a step before all have ended the one before, so every step 
 in the paper's L column. Serial: unison, and nothing moves while a product is made. MeshGEMM is \
 the same in unison: its farthest partner is 2 hops away everywhere.
 All-gather: only where a PE's SRAM holds its row and column (none of the other grids). Neither its \
-sources nor SUMMA's fit a WSE-2 with a colour each (2 N of 24): on four colours, with routes that change, SUMMA takes a cycle more \
-per step; the all-gather's figures leave it out."""
+sources nor SUMMA's fit a WSE-2 with a colour each (2 N of 24): on four colours, with routes that \
+change, SUMMA takes a cycle more per step; the all-gather's figures leave it out."""
 _FABRIC_NOTE = """\
 Tiles have as many rows and columns as named. SUMMA with the colours and input queues that it \
 needs, which no WSE-2 has; the executor takes it up to 13 x 13 PEs. On four colours its routes \
