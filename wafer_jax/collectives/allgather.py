@@ -12,6 +12,7 @@ import jax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import allgather_relayed, broadcast
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.line_blocks import (
     block,
     block_elements,
@@ -30,6 +31,7 @@ _SEND, _RECEIVE = 1, 2
 """Threads: with one for both, PEs that still send would block each other."""
 
 
+@checked
 def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float32") -> Program:
     """Give tile x [n] of PE i of a line to all its PEs, as block i of their tiles y [P, n].
 
@@ -86,6 +88,7 @@ def apply(tiles: jax.Array, axis: Axis = "x") -> jax.Array:
     return collect(tiles, axis)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x") -> int:
     """Cycles: ``max(s, 1) + L + (P - 1) w + (P - 2) s``, then what the PEs wait for each other.
 

@@ -19,6 +19,7 @@ segment per source, up to 33 PEs a side can be built.
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import broadcast
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.gemm_broadcast import apply, load
 from wafer_jax.collectives.gemm_broadcast_cost import summa_cost_parts
 from wafer_jax.collectives.gemm_cost import Parts
@@ -37,6 +38,7 @@ __all__ = ["apply", "cost", "cost_parts", "load", "program", "tile_operands"]
 _FIRST_COLORS: dict[Axis, int] = {"x": 0, "y": 2}
 
 
+@checked
 def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> Program:
     """C = A B for A [m, k] and B [k, n]; arguments, inputs and output as `gemm_summa.program`.
 
@@ -88,6 +90,7 @@ def _paint(routes: ProgramBuilder | SegmentBuilder, layout: Layout, segment: int
                 broadcast.paint(lines, first + source % 2, source)
 
 
+@checked
 def cost(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> int:
     """Cycles of `program` with the same arguments."""
     return cost_parts(hw, m, k, n, dtype=dtype).total
