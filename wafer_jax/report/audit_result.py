@@ -201,7 +201,10 @@ class Audit:
 def rendered(parts: Sequence[RenderableType]) -> str:
     """What a console would show, as text."""
     out = io.StringIO()
-    console = Console(file=out, width=WIDTH, highlight=False)
+    # In a notebook a console would display what it should write to the file.
+    console = Console(
+        file=out, width=WIDTH, highlight=False, force_terminal=False, force_jupyter=False
+    )
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
