@@ -119,6 +119,7 @@ def test_a_notebook_prints_the_same(monkeypatch):
     printed = str(found)
     monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
     assert str(found) == printed
+    assert found._repr_html_() == f"<pre>{printed}</pre>"
     assert "PEs that compute" in printed
 
 
