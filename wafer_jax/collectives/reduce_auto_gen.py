@@ -87,7 +87,8 @@ def apply(tiles: jax.Array, tree: Parents, axis: Axis = "x", op: Op = "add") -> 
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x", tree: Parents | None = None) -> int:
     """Cycles of the tree's critical path, with each link free when a word comes.
 
-    Exact for the generated trees wherever it was tried (up to 64 PEs). In other trees words that
+    Exact for the generated trees of the presets wherever it was tried (up to 64 PEs), and up to
+    two cycles too many on machines with shorter or deeper queues. In other trees words that
     wait for their turn share links with those of the subtree that they cross: up to 5 cycles or
     6 % for the trees of `model_tree`, up to 10 cycles or 16 % for any tree over 6 PEs.
 
