@@ -9,11 +9,7 @@ from lines_harness import toy
 from wafer_jax import WaferError
 from wafer_jax.runtime.algorithms import ALGORITHMS
 
-UNCHECKED = {("gemm.transposed", "program"), ("gemm.transposed", "cost"), ("gemm.cannon", "cost")}
-FACES = [
-    (name, face) for name in ALGORITHMS for face in ("program", "cost")
-    if (name, face) not in UNCHECKED
-]  # fmt: skip
+FACES = [(name, face) for name in ALGORITHMS for face in ("program", "cost")]
 WRONG = ("3", 2.5, float("nan"), {}, object(), 1j, np.array([1, 2]), True)
 SIZES = {"length": 1, "slots": 2, "height": 3, "width": 3}
 
