@@ -43,8 +43,8 @@ NUMPY_KERNELS: Mapping[str, Callable] = {
 }
 
 
-def oracle_values(program: Program, tiles, jitter=None, kernels=NUMPY_KERNELS) -> np.ndarray:
-    """Tile c [..., Y, X] after the oracle ran the program with NumPy's kernels."""
+def with_numpy_kernels(program: Program, kernels=NUMPY_KERNELS) -> Program:
+    """The program with kernels that the oracle can run without compiling anything."""
 
     def plain(event):
         if isinstance(event, Compute) and event.kernel.name in kernels:
@@ -56,8 +56,13 @@ def oracle_values(program: Program, tiles, jitter=None, kernels=NUMPY_KERNELS) -
         replace(role, threads=tuple(tuple(map(plain, thread)) for thread in role.threads))
         for role in program.roles
     )
+    return replace(program, roles=roles)
+
+
+def oracle_values(program: Program, tiles, jitter=None, kernels=NUMPY_KERNELS) -> np.ndarray:
+    """Tile c [..., Y, X] after the oracle ran the program with NumPy's kernels."""
     assert set(tiles) == set(program.inputs)
-    oracle = Oracle(replace(program, roles=roles), tiles, jitter=jitter).run()
+    oracle = Oracle(with_numpy_kernels(program, kernels), tiles, jitter=jitter).run()
     assert not any(pe.faults for pe in oracle.pes.values())
     return oracle.tile("c")
 

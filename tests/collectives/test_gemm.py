@@ -1,12 +1,13 @@
 """MeshGEMM: dense values, the same bits on the fabric and at the bulk level, cycles."""
 
 import math
-from dataclasses import replace
 
+import gemm_harness
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gemm_harness import SIZES, oracle_values, with_numpy_kernels
 from lines_harness import Oracle, integers, normal, oracle_cycles, same_bits, toy
 
 from wafer_jax import WaferError, hardware, run
@@ -14,46 +15,12 @@ from wafer_jax.collectives import gemm
 from wafer_jax.collectives.gemm_layout import aligned_on_chip, block_numbers, layout_of
 from wafer_jax.collectives.interleave import receive_from
 from wafer_jax.collectives.tiles import untile_matrix
-from wafer_jax.events import Compute, Kernel
 
 MESHES = [(1, 1), (1, 2), (2, 1), (2, 2), (3, 3), (4, 4), (5, 5), (2, 3), (3, 4), (4, 6), (1, 5)]
-SIZES = (5, 13, 7)
-"""m, k, n: pairwise distinct, and most meshes divide none of them."""
 
 
 def operands(mesh, sizes=SIZES, make=integers):
-    m, k, n = sizes
-    a, b = make(m, k, seed=1), make(k, n, seed=2)
-    return a, b, *gemm.tile_operands(jnp.asarray(a), jnp.asarray(b), mesh)
-
-
-def numpy_realign(left, *tiles):
-    """The alignment kernel once more, as a loop over the blocks' new places."""
-    count = len(tiles) // 2
-    own, received = tiles[:count], tiles[count:]
-    moved = int(np.clip(left[0], -count, count))
-    kept = {i - moved: own[i] for i in range(count)}
-    came = {i - moved + (count if moved > 0 else -count): received[i] for i in range(count)}
-    return (left - np.float32(moved), *({**came, **kept}[i] for i in range(count)))
-
-
-NUMPY_KERNELS = {"gemm": lambda c, a, b: c + a @ b, "realign": numpy_realign}
-
-
-def with_numpy_kernels(program):
-    """The program with kernels that the oracle can run without compiling anything."""
-
-    def plain(event):
-        if isinstance(event, Compute) and event.kernel.name in NUMPY_KERNELS:
-            name = event.kernel.name
-            return replace(event, kernel=Kernel(name=name, fn=NUMPY_KERNELS[name]))
-        return event
-
-    roles = tuple(
-        replace(role, threads=tuple(tuple(map(plain, thread)) for thread in role.threads))
-        for role in program.roles
-    )
-    return replace(program, roles=roles)
+    return gemm_harness.operands(gemm, mesh, sizes, make)
 
 
 @pytest.mark.parametrize("mesh", MESHES)
@@ -70,11 +37,8 @@ def test_bulk_level_against_a_dense_product(mesh):
 def test_fabric_against_a_dense_product(mesh, align):
     a, b, a_tiles, b_tiles = operands(mesh)
     program = gemm.program(toy(mesh), *SIZES, align=align)
-    tiles = gemm.load(a_tiles, b_tiles, align)
-    assert set(tiles) == set(program.inputs)
-    oracle = Oracle(with_numpy_kernels(program), tiles).run()
-    assert not any(pe.faults for pe in oracle.pes.values())
-    assert (untile_matrix(oracle.tile("c"), (SIZES[0], SIZES[2])) == a @ b).all()
+    c = oracle_values(program, gemm.load(a_tiles, b_tiles, align))
+    assert (untile_matrix(c, (SIZES[0], SIZES[2])) == a @ b).all()
 
 
 @pytest.mark.parametrize(
@@ -142,8 +106,8 @@ def test_residual_where_streams_share_the_slot(mesh):
 def test_the_left_operand_may_be_aligned_on_chip_alone():
     a, b, a_tiles, b_tiles = operands((3, 4))
     program = gemm.program(toy((3, 4)), *SIZES, align="left")
-    oracle = Oracle(with_numpy_kernels(program), gemm.load(a_tiles, b_tiles, "left")).run()
-    assert (untile_matrix(oracle.tile("c"), (SIZES[0], SIZES[2])) == a @ b).all()
+    c = oracle_values(program, gemm.load(a_tiles, b_tiles, "left"))
+    assert (untile_matrix(c, (SIZES[0], SIZES[2])) == a @ b).all()
 
 
 def test_blocks_come_home():

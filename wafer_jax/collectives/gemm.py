@@ -11,27 +11,21 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import compute_shift, interleave
 from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.compute_shift import COLORS, Ends, Operand
+from wafer_jax.collectives.gemm_bulk import Values, bulk_product, sum_of_blocks
 from wafer_jax.collectives.gemm_cost import cost, cost_parts
 from wafer_jax.collectives.gemm_layout import (
     Layout,
     block_numbers,
-    columns_of_b,
-    cut,
-    join,
     layout_of,
-    layout_of_tiles,
     load,
-    rows_of_a,
     tile_operands,
 )
-from wafer_jax.collectives.kernels import gemm, gemm_cycles
-from wafer_jax.errors import WaferError
+from wafer_jax.collectives.kernels import gemm_cycles
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
 
@@ -135,9 +129,7 @@ def _ends(operand: Operand, send: int, receive: int, *, forward: bool) -> tuple[
     return ends, Ends(operand.colors[COLORS + receive], operand.colors[COLORS + send])
 
 
-def apply(
-    a: jax.Array, b: jax.Array, *, values: Literal["rounds", "dense"] = "rounds"
-) -> jax.Array:
+def apply(a: jax.Array, b: jax.Array, *, values: Values = "rounds") -> jax.Array:
     """Bulk level of C = A B.
 
     Args:
@@ -152,30 +144,9 @@ def apply(
     Raises:
       WaferError: Tiles that do not fit each other; unknown ``values``.
     """
-    layout = layout_of_tiles(a, b)
-    if values not in ("rounds", "dense"):
-        raise WaferError(f'values={values!r}: choose "rounds" or "dense"')
-    if values == "dense":
-        product = jnp.matmul(
-            join(a), join(b), precision="highest", preferred_element_type=jnp.float32
-        )
-        return cut(product, layout.mesh)
-    function = lambda a, b: _rounds(a, b, layout)
-    for _ in range(a.ndim - 4):
-        function = jax.vmap(function)
-    return function(a, b)
+    return bulk_product(a, b, values, _rounds)
 
 
 def _rounds(a: jax.Array, b: jax.Array, layout: Layout) -> jax.Array:
-    """One product of blocks per step; which blocks, `block_numbers` says."""
-    rows, cols = rows_of_a(a, layout), columns_of_b(b, layout)
     numbers = jnp.asarray(block_numbers(layout.mesh, layout.steps))
-
-    def step(s: jax.Array, c: jax.Array) -> jax.Array:
-        number = numbers[s][None, None]
-        a_block = jnp.take_along_axis(rows, number, axis=-1, mode="promise_in_bounds")
-        b_block = jnp.take_along_axis(cols, number, axis=-2, mode="promise_in_bounds")
-        return gemm(c, a_block, b_block)
-
-    c = jnp.zeros((layout.tile_m, layout.tile_n, *layout.mesh), jnp.float32)
-    return lax.fori_loop(0, layout.steps, step, c)
+    return sum_of_blocks(a, b, layout, lambda step: numbers[step])

@@ -9,8 +9,6 @@ PEs take blocks in the order of their numbers; words that come early wait in the
 multicast word leaves to all targets or to none).
 """
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,11 +16,10 @@ from jax import lax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import broadcast
+from wafer_jax.collectives.gemm_bulk import Values, bulk_product
 from wafer_jax.collectives.gemm_layout import (
     Layout,
     columns_of_b,
-    cut,
-    join,
     layout_of_tiles,
     rows_of_a,
 )
@@ -93,9 +90,7 @@ def load(a: np.ndarray | jax.Array, b: np.ndarray | jax.Array) -> dict[str, np.n
     }
 
 
-def apply(
-    a: jax.Array, b: jax.Array, *, values: Literal["rounds", "dense"] = "rounds"
-) -> jax.Array:
+def apply(a: jax.Array, b: jax.Array, *, values: Values = "rounds") -> jax.Array:
     """Bulk level of C = A B.
 
     Args:
@@ -110,27 +105,15 @@ def apply(
     Raises:
       WaferError: Tiles that do not fit each other; unknown ``values``.
     """
-    layout = layout_of_tiles(a, b)
-    if values == "dense":
-        product = jnp.matmul(
-            join(a), join(b), precision="highest", preferred_element_type=jnp.float32
-        )
-        return cut(product, layout.mesh)
-    if values != "rounds":
-        raise WaferError(f'values={values!r}: choose "rounds" or "dense"')
-    function = _in_order
-    for _ in range(a.ndim - 4):
-        function = jax.vmap(function)
-    return function(a, b)
+    return bulk_product(a, b, values, _in_order)
 
 
-def _in_order(a: jax.Array, b: jax.Array) -> jax.Array:
+def _in_order(a: jax.Array, b: jax.Array, layout: Layout) -> jax.Array:
     """[m, k, Y, X] and [k', n, Y, X] to [m, n, Y, X] float32: block after block, from the first.
 
     Sums are those of one product over all of the contracted axis, since each is carried on from
     block to block.
     """
-    layout = layout_of_tiles(a, b)
     rows, cols = rows_of_a(a, layout), columns_of_b(b, layout)
     (height, width), k = layout.mesh, layout.block_k
 

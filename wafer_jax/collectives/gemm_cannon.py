@@ -23,27 +23,24 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import compute_shift
 from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.compute_shift import COLORS, Ends, Operand
+from wafer_jax.collectives.gemm_bulk import Values, bulk_product, sum_of_blocks
 from wafer_jax.collectives.gemm_cannon_cost import cost, cost_parts
 from wafer_jax.collectives.gemm_layout import (
     Layout,
     aligned_on_chip,
     columns_of_b,
-    cut,
-    join,
     layout_of,
     layout_of_tiles,
     rows_of_a,
     tile_operands,
 )
-from wafer_jax.collectives.kernels import gemm, gemm_cycles
+from wafer_jax.collectives.kernels import gemm_cycles
 from wafer_jax.collectives.lines import Lines
-from wafer_jax.errors import WaferError
 from wafer_jax.hardware import RAMP, HardwareSpec
 from wafer_jax.program import Program
 
@@ -188,9 +185,7 @@ def load(
     return tiles
 
 
-def apply(
-    a: jax.Array, b: jax.Array, *, values: Literal["rounds", "dense"] = "rounds"
-) -> jax.Array:
+def apply(a: jax.Array, b: jax.Array, *, values: Values = "rounds") -> jax.Array:
     """Bulk level of C = A B.
 
     Args:
@@ -205,33 +200,13 @@ def apply(
     Raises:
       WaferError: Tiles that do not fit each other; unknown ``values``.
     """
-    layout = layout_of_tiles(a, b)
-    if values == "dense":
-        product = jnp.matmul(
-            join(a), join(b), precision="highest", preferred_element_type=jnp.float32
-        )
-        return cut(product, layout.mesh)
-    if values != "rounds":
-        raise WaferError(f'values={values!r}: choose "rounds" or "dense"')
-    function = lambda a, b: _rounds(a, b, layout)
-    for _ in range(a.ndim - 4):
-        function = jax.vmap(function)
-    return function(a, b)
+    return bulk_product(a, b, values, _rounds)
 
 
 def _rounds(a: jax.Array, b: jax.Array, layout: Layout) -> jax.Array:
-    rows, cols = rows_of_a(a, layout), columns_of_b(b, layout)
     a_place, b_place = _places(layout)
     first = jnp.asarray(a_place + b_place, jnp.int32)
-
-    def step(s: jax.Array, c: jax.Array) -> jax.Array:
-        number = ((first - s) % layout.steps)[None, None]
-        a_block = jnp.take_along_axis(rows, number, axis=-1, mode="promise_in_bounds")
-        b_block = jnp.take_along_axis(cols, number, axis=-2, mode="promise_in_bounds")
-        return gemm(c, a_block, b_block)
-
-    c = jnp.zeros((layout.tile_m, layout.tile_n, *layout.mesh), jnp.float32)
-    return lax.fori_loop(0, layout.steps, step, c)
+    return sum_of_blocks(a, b, layout, lambda step: (first - step) % layout.steps)
 
 
 def _places(layout: Layout) -> tuple[np.ndarray, np.ndarray]:
