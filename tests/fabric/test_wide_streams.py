@@ -14,7 +14,7 @@ import wafer_jax as wj
 from wafer_jax.events import Forward, Receive, Send
 
 GROUPS = {"": FAMILIES, "registers": REGISTER_FAMILIES, "dynamic": DYNAMIC_FAMILIES}
-QUICK = (("", 0), ("", 3), ("", 9), ("registers", 1), ("dynamic", 2))
+QUICK = (("", 3), ("registers", 1), ("dynamic", 2))
 
 
 def widened(program, rng):
