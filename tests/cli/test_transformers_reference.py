@@ -4,8 +4,8 @@ from models.tiny_llama import LLAMA3, TINY, random_weights
 
 from wafer_jax.cli import transformers_reference
 from wafer_jax.models.checkpoints import Checkpoint
-from wafer_jax.models.config import LlamaConfig
 from wafer_jax.models.dense import DenseModel
+from wafer_jax.models.families import read_config
 
 pytestmark = [
     pytest.mark.hf,
@@ -17,7 +17,7 @@ pytestmark = [
     "changes", [{"rope_scaling": LLAMA3}, {"attention_bias": True, "tie_word_embeddings": True}]
 )
 def test_it_agrees_with_the_dense_reference(changes):
-    config = LlamaConfig.from_hf({**TINY, **changes})
+    config = read_config({**TINY, **changes})
     weights = random_weights(config)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, 40).tolist()
     checkpoint = Checkpoint(config, weights, None, "tiny", "memory")

@@ -6,7 +6,8 @@ import pytest
 
 from models.tiny_llama import TINY, random_weights
 from wafer_jax.collectives import gemv
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.families import read_config
 from wafer_jax.models.mesh_decode import hand_over, matvec, rms_norm
 from wafer_jax.models.mesh_layout import PAD, LayerLayout, VocabLayout, blocks
 from wafer_jax.models.mesh_weights import lay_out
@@ -14,8 +15,8 @@ from wafer_jax.models.mesh_weights import lay_out
 MESHES = [(1, 1), (2, 3), (3, 2), (4, 5), (1, 40), (7, 1)]
 
 
-def config(**changes) -> LlamaConfig:
-    return LlamaConfig.from_hf({**TINY, **changes})
+def config(**changes) -> DecoderConfig:
+    return read_config({**TINY, **changes})
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])

