@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from models.tiny_families import FAMILIES
 from models.tiny_llama import LLAMA3, TINY, random_weights
 
 from wafer_jax.cli import transformers_reference
@@ -14,10 +15,17 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    "changes", [{"rope_scaling": LLAMA3}, {"attention_bias": True, "tie_word_embeddings": True}]
+    "attributes",
+    [
+        {**TINY, "rope_scaling": LLAMA3},
+        {**TINY, "attention_bias": True, "tie_word_embeddings": True},
+        FAMILIES["qwen2"],
+        FAMILIES["qwen3"],
+    ],
+    ids=["scaled", "biased", "qwen2", "qwen3"],
 )
-def test_it_agrees_with_the_dense_reference(changes):
-    config = read_config({**TINY, **changes})
+def test_it_agrees_with_the_dense_reference(attributes):
+    config = read_config(attributes)
     weights = random_weights(config)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, 40).tolist()
     checkpoint = Checkpoint(config, weights, None, "tiny", "memory")

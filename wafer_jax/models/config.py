@@ -79,6 +79,7 @@ class DecoderConfig:
         tie_embeddings: whether the output head is the embedding.
         qkv_bias: whether the q, k and v projections have a bias.
         out_bias: whether the o projection has one.
+        qk_norm: whether every head's query and key get an RMSNorm of their own, before RoPE.
         bos_token_id: id that starts a text, or None.
         eos_token_ids: ids that end a text.
     """
@@ -97,6 +98,7 @@ class DecoderConfig:
     tie_embeddings: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
+    qk_norm: bool = False
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
 
@@ -145,6 +147,9 @@ def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
             shapes[f"{layer}self_attn.{name}_proj.weight"] = shape
             if config.out_bias if name == "o" else config.qkv_bias:
                 shapes[f"{layer}self_attn.{name}_proj.bias"] = shape[:1]
+        if config.qk_norm:
+            shapes[layer + "self_attn.q_norm.weight"] = (config.head_dim,)
+            shapes[layer + "self_attn.k_norm.weight"] = (config.head_dim,)
         shapes[layer + "post_attention_layernorm.weight"] = (E,)
         shapes[layer + "mlp.gate_proj.weight"] = (F, E)
         shapes[layer + "mlp.up_proj.weight"] = (F, E)

@@ -128,6 +128,18 @@ class ConfigReader:
                 return ()
         return tuple(values)
 
+    def full_attention_everywhere(self, num_layers: int) -> None:
+        """Refuse ``layer_types`` of anything but full attention, or of another number of layers."""
+        value = self.config.get("layer_types")
+        if value is None:
+            return
+        if not isinstance(value, list | tuple) or len(value) != num_layers:
+            self.problems.append(f"layer_types={show(value)} must list {num_layers} layers")
+        elif other := [kind for kind in value if kind != "full_attention"]:
+            self.problems.append(
+                f"layer_types has {show(other[0])}; only 'full_attention' is implemented here"
+            )
+
     def finish(self, where: str) -> None:
         """Raise what was collected.
 

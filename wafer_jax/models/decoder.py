@@ -88,9 +88,10 @@ class RMSNorm(nnx.Module):
         self.eps = eps
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalise ``[B, T, E]``."""
+        """Normalise ``[..., E]``."""
         mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-        return x * jax.lax.rsqrt(mean_square + self.eps) * self.weight[...][None, None, :]
+        weight = jnp.expand_dims(self.weight[...], tuple(range(x.ndim - 1)))
+        return x * jax.lax.rsqrt(mean_square + self.eps) * weight
 
 
 class Attention(nnx.Module):
@@ -102,6 +103,8 @@ class Attention(nnx.Module):
         self.k_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
         self.v_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
         self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=c.out_bias, rngs=rngs)
+        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
+        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
         self.head_dim = c.head_dim
 
     def __call__(
@@ -123,6 +126,8 @@ class Attention(nnx.Module):
             proj(x).reshape(batch, tokens, -1, self.head_dim).swapaxes(1, 2)  # [B, heads, T, D]
             for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         q, k = rotate(q, *rope), rotate(k, *rope)
         cache = _write(cache, k, v, layer)
         keys, values = cache.keys[layer], cache.values[layer]  # [B, K, S, D]

@@ -161,6 +161,10 @@ def _decode_layer(meter: Meter, layout: LayerLayout, context: int) -> Iterator[O
     norm = lambda name: _norm(meter, name, mesh, hidden)
     yield norm("attention norm")
     yield meter.matvec("q, k, v", mesh, (hidden, layout.qkv_x), "y")
+    if layout.config.qkv_bias:
+        yield meter.compute("q, k, v bias", vector(layout.qkv_x))
+    if layout.config.qk_norm:
+        yield _head_norms(meter, layout, 1)
     turn = vector((heads + layout.heads) * layout.pairs, 6) + vector(layout.pairs, 6)
     yield meter.compute("RoPE", turn)  # of queries and keys, and of the angles by one position
     yield _shift(meter, mesh, 2 * kv)
@@ -175,6 +179,8 @@ def _decode_layer(meter: Meter, layout: LayerLayout, context: int) -> Iterator[O
     products = heads * gemv_cycles(meter.hw, slots, part, meter.dtype)
     yield meter.allreduce("attention output", mesh, q, "y", compute=products)
     yield meter.matvec("o", mesh, (q, hidden), "x")
+    if layout.config.out_bias:
+        yield meter.compute("o bias", vector(hidden))
     yield meter.compute("attention residual", vector(hidden))
     yield norm("SwiGLU norm")
     yield meter.matvec("gate, up", mesh, (hidden, 2 * ffn), "y")
@@ -203,6 +209,10 @@ def _prefill_layer(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[O
 
     yield norm("attention norm")
     yield product("q, k, v", hidden, layout.qkv_x)
+    if layout.config.qkv_bias:
+        yield meter.compute("q, k, v bias", rows * vector(layout.qkv_x))
+    if layout.config.qk_norm:
+        yield _head_norms(meter, layout, rows)
     turned = rows * layout.heads * (per_kv + 1) * layout.pairs
     yield meter.compute("RoPE", vector(turned, 6) + vector(rows * layout.pairs, 6))
     sizes = (per_kv * rows * height, part * layout.columns, padded * height)
@@ -219,6 +229,8 @@ def _prefill_layer(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[O
     each = meter.matmul("", group, sizes, layout.groups)
     yield in_sequence("attention output", *[each] * layout.heads)
     yield product("o", q, hidden)
+    if layout.config.out_bias:
+        yield meter.compute("o bias", rows * vector(hidden))
     yield meter.compute("attention residual", vector(rows * hidden))
     yield norm("SwiGLU norm")
     yield product("gate, up", hidden, 2 * layout.ffn_x)
@@ -232,6 +244,15 @@ def _norm(meter: Meter, name: str, mesh: tuple[int, int], hidden: int) -> Operat
     total = meter.allreduce("", mesh, 1, "y", compute=meter.vector(hidden))
     scale = meter.vector(1, RECIPROCAL) + 2 * meter.vector(hidden)
     return in_sequence(name, total, meter.compute("", scale))
+
+
+def _head_norms(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:
+    """RMSNorm of every query and key of so many tokens of a row, in the columns of their head."""
+    heads = tokens * layout.heads * (layout.config.queries_per_kv + 1)
+    group, squares = (layout.mesh[0], layout.columns), heads * meter.vector(2 * layout.pairs)
+    total = meter.allreduce("", group, heads, "x", copies=layout.groups, compute=squares)
+    scale = meter.vector(heads, RECIPROCAL) + 2 * heads * meter.vector(2 * layout.pairs)
+    return in_sequence("query and key norms", total, meter.compute("", scale))
 
 
 def _shift(meter: Meter, mesh: tuple[int, int], elements: int) -> OperatorCost:

@@ -22,6 +22,7 @@ from jax import lax
 from wafer_jax.collectives import allreduce_ktree, kv_shift
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.models.mesh_cache import MeshCache
+from wafer_jax.models.mesh_heads import head_norm, over_columns, sum_in_groups
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
 
@@ -161,18 +162,21 @@ def _attention(
     tiles = qkv.reshape(width, -1).T  # [q + 2 kv, X]
     q, key, value = jnp.split(tiles, (layout.q_x, layout.q_x + layout.kv_x))
     heads, pairs = layout.heads, layout.pairs
-    q = _rotate(q.reshape(heads, -1, 2, pairs, width), *rope)
-    key = _rotate(key.reshape(heads, 1, 2, pairs, width), *rope)
+    q, key = (t.reshape(heads, -1, 2, pairs, 1, width) for t in (q, key))
+    if weights.qk_norm is not None:
+        of_queries, of_keys = weights.qk_norm[layer]
+        q, key = head_norm(q, of_queries, layout, k), head_norm(key, of_keys, layout, k)
+    q, key = _rotate(q[..., 0, :], *rope), _rotate(key[..., 0, :], *rope)
     cache = cache.put(key[:, 0], value.reshape(heads, -1, width), layer)
     keys = lax.dynamic_index_in_dim(cache.keys, layer, keepdims=False)  # [S, m, d, Y, X]
     values = lax.dynamic_index_in_dim(cache.values, layer, keepdims=False)
 
     # A PE's part of the scores, summed over the columns of its group.
     scores = _scores(q, keys)
-    scores = _sum_in_groups(scores, layout, k)  # [S, m, G, Y, g]
+    scores = sum_in_groups(scores, layout, k)  # [S, m, G, Y, g]
     scores = jnp.where(seen[:, None, None, :, None], scores * config.head_dim**-0.5, -jnp.inf)
     share = _softmax(scores, k)  # [S, m, G, Y, g]
-    share = _over_columns(share, layout)  # [S, m, G, Y, X]
+    share = over_columns(share, layout)  # [S, m, G, Y, X]
     mixed = _mix(share, values)  # [m, G, d, Y, X]
     mixed = allreduce_ktree.apply(mixed, k, "y", broadcast=False).reshape(layout.q_x, width)
     out = matvec(mixed.T, weights.out, layer, k)
@@ -208,13 +212,6 @@ def _rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     return jnp.concatenate(turned, axis=2)
 
 
-def _sum_in_groups(tiles: jax.Array, layout: LayerLayout, k: int) -> jax.Array:
-    """K-tree sum of [..., Y, X] over the columns of each group: [..., Y, g]."""
-    used = layout.groups * layout.columns
-    grouped = tiles[..., :used].reshape(*tiles.shape[:-1], layout.groups, layout.columns)
-    return allreduce_ktree.apply(grouped, k, "x", broadcast=False)[..., 0]
-
-
 def _scores(q: jax.Array, keys: jax.Array) -> jax.Array:
     """Local q . k of [m, G, d, X] and [S, m, d, Y, X]: [S, m, G, Y, X]."""
 
@@ -239,13 +236,6 @@ def _mix(share: jax.Array, values: jax.Array) -> jax.Array:
     slots, heads, group, rows, width = share.shape
     start = jnp.zeros((heads, group, values.shape[2], rows, width), values.dtype)
     return _loop(slots, body, start)
-
-
-def _over_columns(tiles: jax.Array, layout: LayerLayout) -> jax.Array:
-    """Give [..., Y, g] to all columns of each group; idle columns get zeros."""
-    spread = jnp.repeat(tiles, layout.columns, axis=-1)
-    idle = layout.mesh[1] - spread.shape[-1]
-    return jnp.pad(spread, [(0, 0)] * (tiles.ndim - 1) + [(0, idle)])
 
 
 def _softmax(scores: jax.Array, k: int) -> jax.Array:

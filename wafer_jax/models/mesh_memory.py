@@ -78,7 +78,8 @@ def _layer_weights(layout: LayerLayout) -> int:
     prefill += (rows(layout.q_x) + rows(layout.ffn_x)) * layout.hidden_x
     biases = layout.qkv_x * layout.config.qkv_bias
     biases += max(layout.hidden_x, layout.hidden_y) * layout.config.out_bias
-    return max(decode, prefill) + biases
+    norms = 4 * layout.pairs * layout.config.qk_norm  # of queries and of keys
+    return max(decode, prefill) + biases + norms
 
 
 def _decode_buffers(layout: LayerLayout, size: int, slots: int) -> int:

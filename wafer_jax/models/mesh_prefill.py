@@ -22,6 +22,7 @@ from jax import lax
 
 from wafer_jax.collectives import allreduce_ktree, gemm, gemm_transposed
 from wafer_jax.collectives.tiles import tile_matrix
+from wafer_jax.models.mesh_heads import head_norm
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
 
@@ -30,7 +31,10 @@ Values = Literal["rounds", "dense"]
 
 
 class PrefillTiles(NamedTuple):
-    """One layer's weights as MeshGEMM takes them: [k, n, Y, X], norms [ex, X], biases [n, X]."""
+    """One layer's weights as MeshGEMM takes them: [k, n, Y, X], norms [ex, X], biases [n, X].
+
+    The norms of queries and keys are [2, 2, p, X], as in decode.
+    """
 
     attention_norm: jax.Array
     qkv: jax.Array
@@ -40,6 +44,7 @@ class PrefillTiles(NamedTuple):
     ffn_norm: jax.Array
     gate_up: jax.Array
     down: jax.Array
+    qk_norm: jax.Array | None
 
 
 def embed_prompt(weights: MeshWeights, ids: jax.Array, layout: LayerLayout) -> jax.Array:
@@ -119,8 +124,11 @@ def _attention(
         qkv = qkv + tiles.qkv_bias[None, :, None]
     q, keys, v = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x), axis=1)
     rope = _rope(layout, tokens)
-    q = _rotate(q.reshape(tokens, heads, -1, 2, pairs, *mesh), *rope)
-    keys = _rotate(keys.reshape(tokens, heads, 1, 2, pairs, *mesh), *rope)[:, :, 0]
+    q, keys = (t.reshape(tokens, heads, -1, 2, pairs, *mesh) for t in (q, keys))
+    if tiles.qk_norm is not None:
+        of_queries, of_keys = tiles.qk_norm
+        q, keys = head_norm(q, of_queries, layout, k), head_norm(keys, of_keys, layout, k)
+    q, keys = _rotate(q, *rope), _rotate(keys, *rope)[:, :, 0]
     v = v.reshape(tokens, heads, -1, *mesh)
     mixed = _mix(q, keys, v, layout, values, k)
     mixed = _pad(mixed, 1, layout.contracted(layout.q_x))
@@ -237,6 +245,7 @@ def relay(layer: LayerWeights, layout: LayerLayout) -> PrefillTiles:
         ffn_norm=vector(layer.ffn_norm),
         gate_up=tile_matrix(rows(layer.gate_up), layout.mesh),
         down=tile_matrix(by_column(layer.down), layout.mesh),
+        qk_norm=layer.qk_norm,
     )
 
 

@@ -27,6 +27,7 @@ class LayerWeights:
       ffn_norm: [L, Y, e].
       qkv_bias: [L, X * (q + 2 kv)], or None.
       out_bias: [L, Y * e], or None.
+      qk_norm: [L, 2, 2, p, X], of queries and of keys, both halves of every RoPE pair, or None.
     """
 
     qkv: jax.Array
@@ -37,6 +38,7 @@ class LayerWeights:
     ffn_norm: jax.Array
     qkv_bias: jax.Array | None = None
     out_bias: jax.Array | None = None
+    qk_norm: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -116,6 +118,9 @@ def _layer(
         tiles["qkv_bias"] = _cut(of_qkv("bias"), qkv).reshape(-1)
     if config.out_bias:
         tiles["out_bias"] = _cut(read("self_attn.o_proj.bias"), hidden).reshape(-1)
+    if config.qk_norm:
+        norms = (read(f"self_attn.{name}_norm.weight") for name in "qk")
+        tiles["qk_norm"] = np.stack([_cut(norm, layout.head_index) for norm in norms])
     return tiles
 
 

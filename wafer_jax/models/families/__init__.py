@@ -9,8 +9,10 @@ from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.config_reader import HANDLED, IGNORED, MUST_EQUAL, ConfigReader, show
 from wafer_jax.models.families.family import Family
 from wafer_jax.models.families.llama import LLAMA
+from wafer_jax.models.families.qwen2 import QWEN2
+from wafer_jax.models.families.qwen3 import QWEN3
 
-FAMILIES: dict[str, Family] = {family.model_type: family for family in (LLAMA,)}
+FAMILIES: dict[str, Family] = {family.model_type: family for family in (LLAMA, QWEN2, QWEN3)}
 """By Hugging Face's ``model_type``."""
 
 
