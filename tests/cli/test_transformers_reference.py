@@ -21,8 +21,9 @@ pytestmark = [
         {**TINY, "attention_bias": True, "tie_word_embeddings": True},
         FAMILIES["qwen2"],
         FAMILIES["qwen3"],
+        FAMILIES["qwen3 moe"],
     ],
-    ids=["scaled", "biased", "qwen2", "qwen3"],
+    ids=["scaled", "biased", "qwen2", "qwen3", "qwen3 moe"],
 )
 def test_it_agrees_with_the_dense_reference(attributes):
     config = read_config(attributes)

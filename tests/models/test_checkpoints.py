@@ -11,8 +11,8 @@ import tokenizers
 from models.tiny_llama import LLAMA3, TINY, random_weights, write_folder, write_gguf
 from wafer_jax.errors import WaferError
 from wafer_jax.models import checkpoints, hub
-from wafer_jax.models.config import parameter_shapes
 from wafer_jax.models.families import read_config
+from wafer_jax.models.parameters import parameter_shapes
 
 
 def assert_same(found, expected):

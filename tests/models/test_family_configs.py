@@ -11,6 +11,7 @@ from wafer_jax.models.families import read_config
 from wafer_jax.models.mesh_costs import decode_costs, prefill_costs
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_memory import layer_bytes
+from wafer_jax.models.parameters import num_parameters
 from wafer_jax.models.placement import place
 
 _QWEN = {
@@ -43,6 +44,32 @@ QWEN3_06B = {
     "rope_theta": 1000000,
     "sliding_window": None,
     "tie_word_embeddings": True,
+}
+QWEN3_30B = {
+    **_QWEN,
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "attention_bias": False,
+    "decoder_sparse_step": 1,
+    "head_dim": 128,
+    "hidden_size": 2048,
+    "intermediate_size": 6144,
+    "max_position_embeddings": 40960,
+    "max_window_layers": 48,
+    "mlp_only_layers": [],
+    "model_type": "qwen3_moe",
+    "moe_intermediate_size": 768,
+    "norm_topk_prob": True,
+    "num_attention_heads": 32,
+    "num_experts": 128,
+    "num_experts_per_tok": 8,
+    "num_hidden_layers": 48,
+    "num_key_value_heads": 4,
+    "output_router_logits": False,
+    "rope_scaling": None,
+    "rope_theta": 1000000.0,
+    "router_aux_loss_coef": 0.001,
+    "sliding_window": None,
+    "tie_word_embeddings": False,
 }
 PUBLISHED = {
     "CodeLlama-7b-hf": (
@@ -91,13 +118,14 @@ PUBLISHED = {
         494_032_768,
     ),
     "Qwen3-0.6B": (QWEN3_06B, 596_049_920),
+    "Qwen3-30B-A3B": (QWEN3_30B, 30_532_122_624),
 }
 
 
 @pytest.mark.parametrize(("attributes", "parameters"), PUBLISHED.values(), ids=PUBLISHED)
 def test_published_sizes(attributes, parameters):
     config = read_config(attributes)
-    assert config.num_parameters == parameters
+    assert num_parameters(config) == parameters
     assert (config.family, config.rope.theta) == (attributes["model_type"], 1e6)
 
 
@@ -108,7 +136,7 @@ def test_what_a_family_says_of_its_layers():
     }
     assert facts["llama 3"] == facts["code llama"] == (False, False, False)
     assert facts["qwen2"] == facts["qwen2.5, untied"] == (True, False, False)
-    assert facts["qwen3"] == (False, False, True)
+    assert facts["qwen3"] == facts["qwen3 moe"] == (False, False, True)
     biased = read_config({**FAMILIES["qwen3"], "attention_bias": True})
     assert (biased.qkv_bias, biased.out_bias) == (True, True)
 
@@ -141,6 +169,16 @@ def test_refusals_of_the_qwen_families(name, change, message):
         ("qwen3", {"layer_types": ["full_attention", "sliding_attention"]}, "'sliding_attention'"),
         ("qwen3", {"layer_types": "full_attention"}, "must list 2 layers"),
         ("qwen3", {"head_dim": None}, "head_dim is missing"),
+        ("qwen3 moe", {"mlp_only_layers": [1]}, r"mlp_only_layers=\[1\] is unsupported"),
+        ("qwen3 moe", {"decoder_sparse_step": 2}, "decoder_sparse_step=2 is unsupported"),
+        ("qwen3 moe", {"num_experts_per_tok": 8}, "num_experts_per_tok=8 is outside 1..7"),
+        ("qwen3 moe", {"num_experts": 1 << 20}, "num_experts=1048576 is outside"),
+        ("qwen3 moe", {"num_experts": None}, "num_experts is missing"),
+        ("qwen3 moe", {"num_experts": 1024, "num_hidden_layers": 4096}, "are too many"),
+        ("qwen3 moe", {"num_local_experts": 6}, "num_local_experts=6 and num_experts=7 differ"),
+        ("qwen3 moe", {"norm_topk_prob": None}, "norm_topk_prob is missing"),
+        ("qwen3 moe", {"norm_topk_prob": 1}, "norm_topk_prob=1 must be true or false"),
+        ("qwen3 moe", {"shared_expert_intermediate_size": 20}, "unknown attribute 'shared_exp"),
         ("code llama", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "'linear' is unsupp"),
         ("code llama", {"rope_scaling": {"type": "dynamic", "factor": 2.0}}, "'dynamic' is unsu"),
     ],
@@ -151,7 +189,9 @@ def test_refusals(name, change, message):
 
 
 def test_every_unknown_attribute_is_listed():
-    with pytest.raises(WaferError, match=r"sliding_window=True.*'one'=1; unknown attribute 'two'=2"):
+    with pytest.raises(
+        WaferError, match=r"sliding_window=True.*'one'=1; unknown attribute 'two'=2"
+    ):
         read_config({**FAMILIES["qwen3"], "one": 1, "two": 2, "use_sliding_window": True})
 
 

@@ -8,10 +8,10 @@ from flax import nnx
 
 from models.tiny_llama import LLAMA3, TINY, random_weights
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import parameter_shapes
 from wafer_jax.models.decoder import Decoder
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.families import read_config
+from wafer_jax.models.parameters import num_parameters, parameter_shapes
 
 PROMPT = [504, 3575, 282, 4649, 314]  # "The capital of France is"
 
@@ -119,7 +119,7 @@ def test_a_fresh_model_has_the_parameters_of_its_configuration():
     config = read_config({**TINY, "attention_bias": True})
     model = Decoder(config, rngs=nnx.Rngs(0))
     leaves = jax.tree.leaves(nnx.state(model))
-    assert sum(leaf.size for leaf in leaves) == config.num_parameters
+    assert sum(leaf.size for leaf in leaves) == num_parameters(config)
     assert all(leaf.dtype == jnp.float32 for leaf in leaves)
     queries = model.layers.self_attn.q_proj.weight[...]
     assert not np.array_equal(queries[0], queries[1])  # layers differ

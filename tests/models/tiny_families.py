@@ -19,6 +19,21 @@ _QWEN = {
 }
 _COMMON = {k: v for k, v in TINY.items() if k != "torch_dtype"} | {"num_hidden_layers": 2}
 
+_EXPERTS = {
+    "model_type": "qwen3_moe",
+    "architectures": ["Qwen3MoeForCausalLM"],
+    "attention_bias": False,
+    "decoder_sparse_step": 1,
+    "mlp_only_layers": [],
+    "moe_intermediate_size": 24,
+    "num_experts": 7,
+    "num_experts_per_tok": 2,
+    "output_router_logits": False,
+    "router_aux_loss_coef": 0.001,
+    "rope_scaling": None,
+    "sliding_window": None,
+}
+
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama 3": {**_COMMON, "rope_scaling": LLAMA3, "attention_bias": False, "mlp_bias": False},
     "code llama": {
@@ -52,5 +67,18 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "rope_scaling": None,
         "sliding_window": None,
         "tie_word_embeddings": True,
+    },
+    "qwen3 moe": {
+        **_COMMON,
+        **_QWEN,
+        **_EXPERTS,
+        "norm_topk_prob": True,
+    },
+    "qwen3 moe, not renormalised": {
+        **_COMMON,
+        **_QWEN,
+        **_EXPERTS,
+        "norm_topk_prob": False,
+        "num_experts_per_tok": 3,
     },
 }

@@ -10,7 +10,8 @@ import gguf
 import ml_dtypes
 import numpy as np
 
-from wafer_jax.models.config import DecoderConfig, parameter_shapes
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.parameters import parameter_shapes
 
 # Pairwise distinct dimensions: a transposed or mistaken axis cannot pass by accident.
 TINY: dict[str, Any] = {

@@ -76,4 +76,16 @@ def _attributes(config: DecoderConfig) -> dict:
         "attention_bias": config.out_bias,
         "bos_token_id": None,
         "eos_token_id": None,
+        **_experts(config),
+    }
+
+
+def _experts(config: DecoderConfig) -> dict:
+    if config.experts is None:
+        return {}
+    return {
+        "num_experts": config.experts.count,
+        "num_experts_per_tok": config.experts.chosen,
+        "norm_topk_prob": config.experts.renormalise,
+        "moe_intermediate_size": config.intermediate_size,
     }

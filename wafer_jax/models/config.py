@@ -1,9 +1,8 @@
-"""What defines a decoder, of whatever family, and the parameters that it has.
+"""What defines a decoder, of whatever family.
 
 A family differs from another one only in the values of these fields; `families` reads them.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -60,6 +59,21 @@ class RopeConfig:
         return keep * inverse + (1 - keep) * inverse / s.factor
 
 
+@dataclass(frozen=True)
+class Experts:
+    """Experts of which a router chooses a few for every token.
+
+    Attributes:
+        count: experts of a layer.
+        chosen: how many of them a token uses.
+        renormalise: whether the weights of the chosen ones are made to add up to 1.
+    """
+
+    count: int
+    chosen: int
+    renormalise: bool
+
+
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
     """What defines a decoder; hashable, so that it can be static under ``jax.jit``.
@@ -68,7 +82,7 @@ class DecoderConfig:
         family: Hugging Face's ``model_type``, a key of `families.FAMILIES`.
         vocab_size: rows of the embedding.
         hidden_size: width E of the residual stream.
-        intermediate_size: width F of the SwiGLU layer.
+        intermediate_size: width F of the SwiGLU layer, or of one expert.
         num_layers: decoder layers.
         num_heads: query heads H.
         num_kv_heads: key and value heads; divides ``num_heads``.
@@ -80,6 +94,8 @@ class DecoderConfig:
         qkv_bias: whether the q, k and v projections have a bias.
         out_bias: whether the o projection has one.
         qk_norm: whether every head's query and key get an RMSNorm of their own, before RoPE.
+        feed_forward: kind of the feed-forward layers, a key of `feed_forward.KINDS`.
+        experts: what the kind "experts" needs, else None.
         bos_token_id: id that starts a text, or None.
         eos_token_ids: ids that end a text.
     """
@@ -99,6 +115,8 @@ class DecoderConfig:
     qkv_bias: bool = False
     out_bias: bool = False
     qk_norm: bool = False
+    feed_forward: str = "swiglu"
+    experts: Experts | None = None
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
 
@@ -116,45 +134,3 @@ class DecoderConfig:
     def queries_per_kv(self) -> int:
         """Query heads that share one key/value head."""
         return self.num_heads // self.num_kv_heads
-
-    @property
-    def num_parameters(self) -> int:
-        """Parameters, a tied head counted once."""
-        return sum(math.prod(shape) for shape in parameter_shapes(self).values())
-
-
-def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
-    """List every parameter by its Hugging Face name, with its shape in that layout.
-
-    Args:
-        config: the model.
-
-    Returns:
-        Name to shape; projections are ``[out, in]``. A tied head has no entry of its own.
-    """
-    E, F = config.hidden_size, config.intermediate_size
-    shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, E)}
-    for i in range(config.num_layers):
-        layer = f"model.layers.{i}."
-        shapes[layer + "input_layernorm.weight"] = (E,)
-        attention = {
-            "q": (config.q_size, E),
-            "k": (config.kv_size, E),
-            "v": (config.kv_size, E),
-            "o": (E, config.q_size),
-        }
-        for name, shape in attention.items():
-            shapes[f"{layer}self_attn.{name}_proj.weight"] = shape
-            if config.out_bias if name == "o" else config.qkv_bias:
-                shapes[f"{layer}self_attn.{name}_proj.bias"] = shape[:1]
-        if config.qk_norm:
-            shapes[layer + "self_attn.q_norm.weight"] = (config.head_dim,)
-            shapes[layer + "self_attn.k_norm.weight"] = (config.head_dim,)
-        shapes[layer + "post_attention_layernorm.weight"] = (E,)
-        shapes[layer + "mlp.gate_proj.weight"] = (F, E)
-        shapes[layer + "mlp.up_proj.weight"] = (F, E)
-        shapes[layer + "mlp.down_proj.weight"] = (E, F)
-    shapes["model.norm.weight"] = (E,)
-    if not config.tie_embeddings:
-        shapes["lm_head.weight"] = (config.vocab_size, E)
-    return shapes

@@ -15,6 +15,7 @@ from wafer_jax.collectives.gemm_layout import block_words
 from wafer_jax.collectives.kernels import gemv_cycles
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES
+from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost, in_sequence
 from wafer_jax.models.placement import Placement
@@ -152,7 +153,7 @@ def _phase(
 
 def _decode_layer(meter: Meter, layout: LayerLayout, context: int) -> Iterator[OperatorCost]:
     mesh, vector = layout.mesh, meter.vector
-    hidden, q, kv, ffn = layout.hidden_y, layout.q_x, layout.kv_x, layout.ffn_x
+    hidden, q, kv = layout.hidden_y, layout.q_x, layout.kv_x
     slots, part = tile_size(context, mesh[0]), 2 * layout.pairs
     heads = layout.heads * layout.config.queries_per_kv
     group, every = (mesh[0], layout.columns), heads * slots
@@ -182,17 +183,15 @@ def _decode_layer(meter: Meter, layout: LayerLayout, context: int) -> Iterator[O
     if layout.config.out_bias:
         yield meter.compute("o bias", vector(hidden))
     yield meter.compute("attention residual", vector(hidden))
-    yield norm("SwiGLU norm")
-    yield meter.matvec("gate, up", mesh, (hidden, 2 * ffn), "y")
-    yield meter.compute("SiLU", vector(ffn, EXP + RECIPROCAL + 3))
-    yield meter.matvec("down", mesh, (ffn, hidden), "x")
-    yield meter.compute("SwiGLU residual", vector(hidden))
+    yield norm("feed-forward norm")
+    yield from kind_of(layout.config).decode_costs(meter, layout)
+    yield meter.compute("feed-forward residual", vector(hidden))
 
 
 def _prefill_layer(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[OperatorCost]:
     mesh, vector, (height, width) = layout.mesh, meter.vector, layout.mesh
     rows, hidden = tile_size(tokens, height), layout.hidden_x
-    q, ffn = layout.contracted(layout.q_x), layout.contracted(layout.ffn_x)
+    q = layout.contracted(layout.q_x)
     per_kv, part, group = layout.config.queries_per_kv, 2 * layout.pairs, (height, layout.columns)
     padded = layout.attention_rows(rows)
     keys, queries = padded * height // layout.columns, layout.heads * per_kv * rows
@@ -232,11 +231,9 @@ def _prefill_layer(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[O
     if layout.config.out_bias:
         yield meter.compute("o bias", rows * vector(hidden))
     yield meter.compute("attention residual", vector(rows * hidden))
-    yield norm("SwiGLU norm")
-    yield product("gate, up", hidden, 2 * layout.ffn_x)
-    yield meter.compute("SiLU", vector(rows * layout.ffn_x, EXP + RECIPROCAL + 3))
-    yield product("down", ffn, hidden)
-    yield meter.compute("SwiGLU residual", vector(rows * hidden))
+    yield norm("feed-forward norm")
+    yield from kind_of(layout.config).prefill_costs(meter, layout, rows)
+    yield meter.compute("feed-forward residual", vector(rows * hidden))
 
 
 def _norm(meter: Meter, name: str, mesh: tuple[int, int], hidden: int) -> OperatorCost:
@@ -322,7 +319,7 @@ def _switch(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
     (height, width), size = layout.mesh, DTYPE_BYTES[dtype]
     hidden = layout.hidden_y * height
     rows = tile_size(tokens, height)
-    turned = (layout.q_x * width, layout.ffn_x * width)
+    turned = (layout.q_x * width, *kind_of(layout.config).turned_rows(layout))
     cycles = sum(relayout.cost(hw, r, hidden, dtype=dtype) for r in turned)
     cycles += relayout.balance_cost(hw, rows, tokens, 2 * layout.kv_x, dtype=dtype)
     moved = sum(turned) * hidden + tokens * 2 * layout.kv_x * width

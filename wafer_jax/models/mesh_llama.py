@@ -22,7 +22,7 @@ from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.generation import Generation
 from wafer_jax.models.mesh_cache import MeshCache
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout, round_up
-from wafer_jax.models.mesh_prefill import Values
+from wafer_jax.models.mesh_relay import Values
 from wafer_jax.models.mesh_weights import MeshWeights, lay_out
 from wafer_jax.models.placement import Placement, place
 

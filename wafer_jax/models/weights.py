@@ -6,7 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import DecoderConfig, parameter_shapes
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.parameters import parameter_shapes
 
 # Buffers that old exports carry; they are recomputed from the configuration.
 _RECOMPUTED = re.compile(r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq")

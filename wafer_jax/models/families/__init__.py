@@ -11,8 +11,11 @@ from wafer_jax.models.families.family import Family
 from wafer_jax.models.families.llama import LLAMA
 from wafer_jax.models.families.qwen2 import QWEN2
 from wafer_jax.models.families.qwen3 import QWEN3
+from wafer_jax.models.families.qwen3_moe import QWEN3_MOE
 
-FAMILIES: dict[str, Family] = {family.model_type: family for family in (LLAMA, QWEN2, QWEN3)}
+FAMILIES: dict[str, Family] = {
+    family.model_type: family for family in (LLAMA, QWEN2, QWEN3, QWEN3_MOE)
+}
 """By Hugging Face's ``model_type``."""
 
 
