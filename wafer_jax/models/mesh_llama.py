@@ -1,4 +1,4 @@
-"""A Llama-family model on an emulated wafer: prefill, decode and generation at the bulk level.
+"""A model on an emulated wafer: prefill, decode and generation at the bulk level.
 
 Every matrix product, normalisation and attention is made tile by tile in WaferLLM's layouts, see
 `mesh_prefill` and `mesh_decode`; cycles come from the cost level, see `mesh_costs`.
