@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.tiny_llama import LLAMA3, TINY
+from models.tiny_llama import LLAMA3, TINY, YARN
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import DecoderConfig, Llama3Scaling, RopeConfig
+from wafer_jax.models.config import DecoderConfig, Llama3Scaling, RopeConfig, YarnScaling
 from wafer_jax.models.families import read_config
 from wafer_jax.models.parameters import num_parameters, parameter_shapes
 
@@ -53,6 +53,16 @@ def test_both_spellings_of_rope_agree():
     del older_key["rope_type"]
     assert read_config({**TINY, "rope_scaling": older_key}) == old
     assert read_config({**TINY, "rope_scaling": None}).rope.scaling is None
+
+
+def test_yarn_has_the_magnitude_of_its_paper():
+    scaling = read_config({**TINY, "rope_scaling": {**YARN, "factor": 32.0}}).rope.scaling
+    assert isinstance(scaling, YarnScaling)
+    assert scaling.magnitude == pytest.approx(1.3466, abs=1e-4)
+    assert (scaling.beta_fast, scaling.beta_slow, scaling.whole_places) == (32.0, 1.0, True)
+    given = {**YARN, "attention_factor": 2.0, "truncate": False, "beta_fast": 8}
+    rope = read_config({**TINY, "rope_scaling": given}).rope
+    assert (rope.magnitude, rope.scaling) == (2.0, YarnScaling(4.0, 8.0, 1.0, 16, 2.0, False))
 
 
 def test_a_published_config_is_accepted():
@@ -111,7 +121,11 @@ BAD = [
     ({"rope_theta": math.inf}, "rope_theta=inf"),
     ({"rope_theta": False}, "rope_theta=False must be a number"),
     ({"rope_scaling": [1]}, "rope_scaling=[1] must be an object"),
-    ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type='yarn' is unsupported"),
+    ({"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}, "'longrope' is unsupported"),
+    ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "original_max_position_embeddings is"),
+    ({"rope_scaling": {**YARN, "mscale": 1.0}}, "unknown attribute 'mscale'=1.0"),
+    ({"rope_scaling": {**YARN, "truncate": "no"}}, "truncate='no' must be true or false"),
+    ({"rope_scaling": {**YARN, "beta_fast": 1.0}}, "beta_fast must be above beta_slow"),
     ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "'linear' is unsupported"),
     ({"rope_scaling": {"rope_type": "default", "factor": 2.0}}, "unknown attribute 'factor'"),
     ({"rope_scaling": {"rope_type": "llama3"}}, "factor is missing"),
@@ -165,7 +179,9 @@ json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(st.sampled_from([*LLAMA3, "rope_theta", "type"]), inner, max_size=4)
+        | st.dictionaries(
+            st.sampled_from([*LLAMA3, *YARN, "rope_theta", "type"]), inner, max_size=4
+        )
     ),
     max_leaves=6,
 )

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from models.tiny_llama import LLAMA3, TINY
+from models.tiny_llama import LLAMA3, TINY, YARN
 
 _QWEN = {
     "attention_dropout": 0.0,
@@ -49,6 +49,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "architectures": ["Qwen2ForCausalLM"],
         "sliding_window": 131072,
         "tie_word_embeddings": True,
+        "rope_scaling": YARN,
     },
     "qwen2.5, untied": {
         **{k: v for k, v in _COMMON.items() if k != "head_dim"},
@@ -57,6 +58,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "architectures": ["Qwen2ForCausalLM"],
         "sliding_window": 131072,
         "use_mrope": False,
+        "rope_scaling": {**YARN, "beta_fast": 2.0, "attention_factor": 1.3, "truncate": False},
     },
     "qwen3": {
         **_COMMON,

@@ -41,6 +41,8 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+
 
 def random_weights(config: DecoderConfig, seed: int = 0) -> dict[str, np.ndarray]:
     """Every parameter random, norms and biases included."""

@@ -5,7 +5,7 @@ import importlib.util
 import numpy as np
 
 from wafer_jax.models.checkpoints import Checkpoint
-from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.config import DecoderConfig, RopeConfig, YarnScaling
 from wafer_jax.models.families import FAMILIES
 
 
@@ -52,15 +52,6 @@ def forward(checkpoint: Checkpoint, ids: list[int]) -> tuple[np.ndarray, np.ndar
 
 def _attributes(config: DecoderConfig) -> dict:
     """A configuration under Hugging Face's names."""
-    rope: dict = {"rope_type": "default", "rope_theta": config.rope.theta}
-    if (scaling := config.rope.scaling) is not None:
-        rope |= {
-            "rope_type": "llama3",
-            "factor": scaling.factor,
-            "low_freq_factor": scaling.low_freq_factor,
-            "high_freq_factor": scaling.high_freq_factor,
-            "original_max_position_embeddings": scaling.original_positions,
-        }
     return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -70,13 +61,37 @@ def _attributes(config: DecoderConfig) -> dict:
         "num_key_value_heads": config.num_kv_heads,
         "head_dim": config.head_dim,
         "rms_norm_eps": config.rms_norm_eps,
-        "rope_parameters": rope,
+        "rope_parameters": _rope(config.rope),
         "max_position_embeddings": config.max_position_embeddings,
         "tie_word_embeddings": config.tie_embeddings,
         "attention_bias": config.out_bias,
         "bos_token_id": None,
         "eos_token_id": None,
         **_experts(config),
+    }
+
+
+def _rope(rope: RopeConfig) -> dict:
+    scaling = rope.scaling
+    if scaling is None:
+        return {"rope_type": "default", "rope_theta": rope.theta}
+    parameters = {
+        "rope_theta": rope.theta,
+        "factor": scaling.factor,
+        "original_max_position_embeddings": scaling.original_positions,
+    }
+    if isinstance(scaling, YarnScaling):
+        return parameters | {
+            "rope_type": "yarn",
+            "beta_fast": scaling.beta_fast,
+            "beta_slow": scaling.beta_slow,
+            "attention_factor": scaling.magnitude,
+            "truncate": scaling.whole_places,
+        }
+    return parameters | {
+        "rope_type": "llama3",
+        "low_freq_factor": scaling.low_freq_factor,
+        "high_freq_factor": scaling.high_freq_factor,
     }
 
 

@@ -3,6 +3,7 @@
 A family differs from another one only in the values of these fields; `families` reads them.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,6 +28,52 @@ class Llama3Scaling:
     high_freq_factor: float
     original_positions: int
 
+    magnitude = 1.0
+
+    def stretch(self, inverse: np.ndarray, theta: float) -> np.ndarray:
+        """Angles per position ``[D / 2]``, stretched."""
+        turns = self.original_positions * inverse / (2 * np.pi)  # over the original context
+        keep = (turns - self.low_freq_factor) / (self.high_freq_factor - self.low_freq_factor)
+        keep = np.clip(keep, 0.0, 1.0)
+        return keep * inverse + (1 - keep) * inverse / self.factor
+
+
+@dataclass(frozen=True)
+class YarnScaling:
+    """YaRN's stretching (arXiv 2309.00071): by place in the series, and larger cosines and sines.
+
+    Source: ``_compute_yarn_parameters`` in transformers' ``modeling_rope_utils.py``.
+
+    Attributes:
+        factor: by how much the longest wavelengths are stretched.
+        beta_fast: turns over the original context above which nothing is stretched.
+        beta_slow: turns below which everything is; between the two it is interpolated.
+        original_positions: context length of the pre-training, in tokens.
+        magnitude: factor of cosine and sine.
+        whole_places: whether the ends of the interpolation are rounded to whole places.
+    """
+
+    factor: float
+    beta_fast: float
+    beta_slow: float
+    original_positions: int
+    magnitude: float
+    whole_places: bool = True
+
+    def stretch(self, inverse: np.ndarray, theta: float) -> np.ndarray:
+        """Angles per position ``[D / 2]``, stretched."""
+        pairs = len(inverse)
+        place = lambda turns: (
+            pairs * math.log(self.original_positions / (turns * 2 * math.pi)) / math.log(theta)
+        )
+        low, high = place(self.beta_fast), place(self.beta_slow)
+        if self.whole_places:
+            low, high = math.floor(low), math.ceil(high)
+        low, high = max(low, 0), min(high, 2 * pairs - 1)
+        high += 0.001 * (low == high)
+        stretched = np.clip((np.arange(pairs) - low) / (high - low), 0.0, 1.0)
+        return stretched * inverse / self.factor + (1 - stretched) * inverse
+
 
 @dataclass(frozen=True)
 class RopeConfig:
@@ -34,11 +81,16 @@ class RopeConfig:
 
     Attributes:
         theta: base of the geometric series of wavelengths.
-        scaling: Llama 3.1's stretching, or None.
+        scaling: how wavelengths are stretched for a longer context, or None.
     """
 
     theta: float = 10000.0
-    scaling: Llama3Scaling | None = None
+    scaling: Llama3Scaling | YarnScaling | None = None
+
+    @property
+    def magnitude(self) -> float:
+        """Factor of cosine and sine."""
+        return 1.0 if self.scaling is None else self.scaling.magnitude
 
     def inverse_frequencies(self, head_dim: int) -> np.ndarray:
         """Angle per position of every rotated pair.
@@ -50,13 +102,7 @@ class RopeConfig:
             ``[D / 2] float64``, radians per token; descending.
         """
         inverse = self.theta ** -(np.arange(0, head_dim, 2) / head_dim)
-        if self.scaling is None:
-            return inverse
-        s = self.scaling
-        turns = s.original_positions * inverse / (2 * np.pi)  # over the original context
-        keep = (turns - s.low_freq_factor) / (s.high_freq_factor - s.low_freq_factor)
-        keep = np.clip(keep, 0.0, 1.0)
-        return keep * inverse + (1 - keep) * inverse / s.factor
+        return inverse if self.scaling is None else self.scaling.stretch(inverse, self.theta)
 
 
 @dataclass(frozen=True)

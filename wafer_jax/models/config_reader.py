@@ -5,11 +5,12 @@ required to keep the one value that this implementation computes. Anything else 
 attribute that is silently ignored is a model that is silently wrong.
 """
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Any
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import DecoderConfig, Llama3Scaling, RopeConfig
+from wafer_jax.models.config import DecoderConfig, Llama3Scaling, RopeConfig, YarnScaling
 
 # Bounds that no real model reaches; they keep a hostile file from asking for endless work.
 MAX_SIZE = 1 << 20
@@ -174,25 +175,53 @@ def read_rope(read: ConfigReader) -> RopeConfig:
     scaling = None
     if kind == "llama3":
         known |= {"factor", "low_freq_factor", "high_freq_factor"}
-        known |= {"original_max_position_embeddings"}
-        scaling = Llama3Scaling(
-            factor=inner.number("factor", 0.0, 1e6),
-            low_freq_factor=inner.number("low_freq_factor", 0.0, 1e6),
-            high_freq_factor=inner.number("high_freq_factor", 0.0, 1e6),
-            original_positions=inner.integer("original_max_position_embeddings", 1, MAX_POSITIONS),
-        )
-        if not inner.problems and scaling.high_freq_factor <= scaling.low_freq_factor:
-            inner.problems.append("high_freq_factor must be above low_freq_factor")
+        scaling = _read_llama3(inner)
+    elif kind == "yarn":
+        known |= {"factor", "beta_fast", "beta_slow", "attention_factor", "truncate"}
+        scaling = _read_yarn(inner)
     elif kind != "default":
-        inner.problems.append(f"rope_type={show(kind)} is unsupported ('default' or 'llama3')")
+        inner.problems.append(
+            f"rope_type={show(kind)} is unsupported ('default', 'llama3' or 'yarn')"
+        )
         known |= set(nested)
-    if nested.get("partial_rotary_factor") in (None, 1) and kind in ("default", "llama3"):
+    if scaling is not None:
+        known.add("original_max_position_embeddings")
+    if nested.get("partial_rotary_factor") in (None, 1):
         known.add("partial_rotary_factor")
     inner.problems.extend(
         f"unknown attribute {show(k)}={show(v)}" for k, v in nested.items() if k not in known
     )
     problems.extend(f"{name}: {problem}" for problem in inner.problems)
     return RopeConfig(theta=theta, scaling=scaling)
+
+
+def _read_llama3(read: ConfigReader) -> Llama3Scaling:
+    scaling = Llama3Scaling(
+        factor=read.number("factor", 0.0, 1e6),
+        low_freq_factor=read.number("low_freq_factor", 0.0, 1e6),
+        high_freq_factor=read.number("high_freq_factor", 0.0, 1e6),
+        original_positions=read.integer("original_max_position_embeddings", 1, MAX_POSITIONS),
+    )
+    if not read.problems and scaling.high_freq_factor <= scaling.low_freq_factor:
+        read.problems.append("high_freq_factor must be above low_freq_factor")
+    return scaling
+
+
+def _read_yarn(read: ConfigReader) -> YarnScaling:
+    factor = read.number("factor", 0.0, 1e6)
+    scaling = YarnScaling(
+        factor=factor,
+        beta_fast=read.number("beta_fast", 0.0, 1e6, default=32.0),
+        beta_slow=read.number("beta_slow", 0.0, 1e6, default=1.0),
+        original_positions=read.integer("original_max_position_embeddings", 1, MAX_POSITIONS),
+        magnitude=read.number(
+            "attention_factor", 0.0, 1e6, default=0.1 * math.log(max(factor, 1.0)) + 1
+        ),
+        whole_places=read.config.get("truncate") is None or read.boolean("truncate"),
+    )
+    if not read.problems and scaling.beta_fast <= scaling.beta_slow:
+        read.problems.append("beta_fast must be above beta_slow")
+    return scaling
 
 
 def read_decoder(

@@ -251,7 +251,7 @@ def _rope_table(config: DecoderConfig, position: jax.Array) -> tuple[jax.Array, 
     inverse = jnp.asarray(config.rope.inverse_frequencies(config.head_dim), jnp.float32)
     angle = position.astype(jnp.float32)[:, None] * inverse[None, :]
     angle = jnp.concatenate([angle, angle], axis=-1)
-    return jnp.cos(angle), jnp.sin(angle)
+    return jnp.cos(angle) * config.rope.magnitude, jnp.sin(angle) * config.rope.magnitude
 
 
 def _write(cache: KVCache, k: jax.Array, v: jax.Array, layer: jax.Array) -> KVCache:

@@ -161,7 +161,8 @@ def _rope(layout: LayerLayout, position: jax.Array) -> tuple[jax.Array, jax.Arra
     inverse = layout.config.rope.inverse_frequencies(layout.config.head_dim)
     angle = position.astype(jnp.float32) * jnp.asarray(inverse, jnp.float32)
     angle = angle[layout.pair_index]
-    return jnp.cos(angle), jnp.sin(angle)
+    magnitude = layout.config.rope.magnitude
+    return jnp.cos(angle) * magnitude, jnp.sin(angle) * magnitude
 
 
 def _rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:

@@ -202,7 +202,8 @@ def _rope(layout: LayerLayout, tokens: int) -> tuple[jax.Array, jax.Array]:
     inverse = inverse[layout.pair_index].astype(np.float32)  # [p, X]
     position = np.arange(layout.mesh[0]) * tokens + np.arange(tokens)[:, None]  # [l, Y]
     angle = position[:, None, None, None, :, None].astype(np.float32) * inverse[:, None]
-    return jnp.cos(jnp.asarray(angle)), jnp.sin(jnp.asarray(angle))
+    magnitude = layout.config.rope.magnitude
+    return jnp.cos(jnp.asarray(angle)) * magnitude, jnp.sin(jnp.asarray(angle)) * magnitude
 
 
 def _rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
