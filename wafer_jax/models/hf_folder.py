@@ -9,6 +9,7 @@ import numpy as np
 
 from wafer_jax.errors import WaferError
 from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.quantized.packed import PackedSource
 from wafer_jax.models.quantized.stored import Quantization, parameters, read_quantization
 from wafer_jax.models.safetensors_file import SafetensorsFile
 from wafer_jax.models.weights import check_tensors, is_ignored
@@ -100,6 +101,21 @@ def read_weights(folder: Path, config: LlamaConfig) -> dict[str, np.ndarray]:
             "says that they are tied; set tie_word_embeddings to false to use it"
         )
     return weights
+
+
+def packed_sources(folder: Path) -> dict[str, PackedSource]:
+    """Matrices that the folder stores packed.
+
+    Args:
+        folder: a folder that ``read_weights`` accepted.
+
+    Returns:
+        Name to source.
+    """
+    if (quantization := _quantization(folder)) is None:
+        return {}
+    found = parameters(_locate(folder), quantization)
+    return {name: p.packed for name, p in found.items() if p.packed is not None}
 
 
 def _quantization(folder: Path) -> Quantization | None:

@@ -14,6 +14,7 @@ head, p RoPE pairs, d = 2 p; g groups of c columns; Y, X, R, C, e, q, f, v as in
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -21,37 +22,56 @@ from jax import lax
 
 from wafer_jax.collectives import allreduce_ktree, kv_shift
 from wafer_jax.collectives.tiles import tile_size
+from wafer_jax.collectives.tree_bulk import rounded
 from wafer_jax.models.mesh_cache import MeshCache
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
+from wafer_jax.models.packed_tiles import Tiles, column_numbers, stack_of_one
+
+Accumulate = Literal["float32", "float16"]
+"""What sums of products are made in: float16 rounds after every addition, as the device does."""
 
 _UNROLL = (4, 3, 2, 1)
 """Multiply-adds per trip of a loop, the first that divides it: a remainder would be slow."""
 
 
-def matvec(x: jax.Array, w: jax.Array, layer: jax.Array, k: int = 2) -> jax.Array:
+def matvec(x: jax.Array, w: Tiles, layer: jax.Array, k: int = 2) -> jax.Array:
     """MeshGEMV, ``x @ w[layer]``: multiply by every tile, then sum over R with a K-tree.
 
     The kernel's loop over the rows of a tile, but it picks each row straight out of the stack of
     layers: slicing the layer first would copy it, twice the traffic of the product itself.
 
     Args:
-      x: [R, r].
-      w: [L, r, R, C * c].
+      x: [R, r]; its dtype is that of all sums.
+      w: [L, r, R, C * c], in any format.
       layer: [] int32.
       k: Phases of the K-tree.
 
     Returns:
-      [C * c], on every PE along R.
+      [C * c] in the dtype of x, on every PE along R.
     """
+    w, layer = stack_of_one(w, layer)
     rows = w.shape[1]
     by_row, w = x.T, w.reshape(-1, *w.shape[2:])
 
     def body(i: jax.Array, acc: jax.Array) -> jax.Array:
         part = lax.dynamic_index_in_dim(by_row, i, 0, keepdims=False)
-        return acc + part[:, None] * lax.dynamic_index_in_dim(w, layer * rows + i, keepdims=False)
+        row = lax.dynamic_index_in_dim(w, layer * rows + i, keepdims=False)
+        return _multiply_add(acc, part[:, None], row)
 
     return sum_along(_loop(rows, body, jnp.zeros(w.shape[1:], x.dtype)), k)
+
+
+def _project(x: jax.Array, w: Tiles, layer: jax.Array, k: int, accumulate: Accumulate) -> jax.Array:
+    """`matvec` of float32 to float32, summed in another type."""
+    return matvec(x.astype(accumulate), w, layer, k).astype(jnp.float32)
+
+
+def _multiply_add(acc: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+    """``acc + a * b`` in float32, rounded where the accumulator is shorter."""
+    wide = lambda x: x.astype(jnp.float32)
+    total = wide(acc) + wide(a) * wide(b)
+    return total if acc.dtype == jnp.float32 else rounded(total, acc.dtype)
 
 
 def sum_along(tiles: jax.Array, k: int = 2) -> jax.Array:
@@ -77,7 +97,7 @@ def embed(weights: MeshWeights, token: jax.Array, layer: LayerLayout) -> jax.Arr
     Returns:
       [Y, e].
     """
-    column = lax.dynamic_index_in_dim(weights.embedding[0], token, 2, keepdims=False)
+    column = column_numbers(weights.embedding, token[None])[0, :, :, 0]
     return hand_over(column.T, layer.config.hidden_size, layer.mesh[0])
 
 
@@ -91,7 +111,11 @@ def hand_over(x: jax.Array, size: int, rows: int) -> jax.Array:
 
 
 def score_vocabulary(
-    weights: MeshWeights, x: jax.Array, layout: VocabLayout, k: int = 2
+    weights: MeshWeights,
+    x: jax.Array,
+    layout: VocabLayout,
+    k: int = 2,
+    accumulate: Accumulate = "float32",
 ) -> jax.Array:
     """Final norm and head on the head's region.
 
@@ -100,6 +124,7 @@ def score_vocabulary(
       x: [Y, e] on the last layer's region.
       layout: Layout of the head.
       k: Phases of the K-trees.
+      accumulate: What the product is summed in.
 
     Returns:
       [V] float32.
@@ -108,11 +133,16 @@ def score_vocabulary(
     x = hand_over(x, config.hidden_size, layout.mesh[0])
     x = rms_norm(x, weights.final_norm, config.hidden_size, config.rms_norm_eps, k)
     head = weights.embedding if weights.head is None else weights.head
-    return matvec(x, head, jnp.int32(0), k)[: config.vocab_size]
+    return _project(x, head, jnp.int32(0), k, accumulate)[: config.vocab_size]
 
 
 def decode_layers(
-    weights: LayerWeights, x: jax.Array, cache: MeshCache, layout: LayerLayout, k: int = 2
+    weights: LayerWeights,
+    x: jax.Array,
+    cache: MeshCache,
+    layout: LayerLayout,
+    k: int = 2,
+    accumulate: Accumulate = "float32",
 ) -> tuple[jax.Array, MeshCache, jax.Array]:
     """One token through all decoder layers.
 
@@ -122,6 +152,7 @@ def decode_layers(
       cache: Earlier tokens; must have room for one more.
       layout: Layout of the layers.
       k: Phases of the K-trees.
+      accumulate: What products are summed in; norms and softmax always sum in float32.
 
     Returns:
       [Y, e]; the cache with the new token; [L, Y, e], the residual stream after each layer.
@@ -133,8 +164,8 @@ def decode_layers(
 
     def body(carry: tuple[jax.Array, MeshCache], layer: jax.Array):
         x, cache = carry
-        x, cache = _attention(weights, x, cache, layer, layout, rope, seen, k)
-        x = _swiglu(weights, x, layer, layout, k)
+        x, cache = _attention(weights, x, cache, layer, layout, rope, seen, k, accumulate)
+        x = _swiglu(weights, x, layer, layout, k, accumulate)
         return (x, cache), x
 
     order = jnp.arange(layout.config.num_layers, dtype=jnp.int32)
@@ -151,11 +182,12 @@ def _attention(
     rope: tuple[jax.Array, jax.Array],
     seen: jax.Array,
     k: int,
+    accumulate: Accumulate,
 ) -> tuple[jax.Array, MeshCache]:
     config, (rows, width) = layout.config, layout.mesh
     norm = weights.attention_norm[layer]
     normed = rms_norm(x, norm, config.hidden_size, config.rms_norm_eps, k)
-    qkv = matvec(normed, weights.qkv, layer, k)
+    qkv = _project(normed, weights.qkv, layer, k, accumulate)
     if weights.qkv_bias is not None:
         qkv = qkv + weights.qkv_bias[layer]
     tiles = qkv.reshape(width, -1).T  # [q + 2 kv, X]
@@ -168,28 +200,33 @@ def _attention(
     values = lax.dynamic_index_in_dim(cache.values, layer, keepdims=False)
 
     # A PE's part of the scores, summed over the columns of its group.
-    scores = _scores(q, keys)
-    scores = _sum_in_groups(scores, layout, k)  # [S, m, G, Y, g]
+    scores = _scores(q.astype(accumulate), keys)
+    scores = _sum_in_groups(scores, layout, k).astype(jnp.float32)  # [S, m, G, Y, g]
     scores = jnp.where(seen[:, None, None, :, None], scores * config.head_dim**-0.5, -jnp.inf)
     share = _softmax(scores, k)  # [S, m, G, Y, g]
     share = _over_columns(share, layout)  # [S, m, G, Y, X]
-    mixed = _mix(share, values)  # [m, G, d, Y, X]
+    mixed = _mix(share.astype(accumulate), values)  # [m, G, d, Y, X]
     mixed = allreduce_ktree.apply(mixed, k, "y", broadcast=False).reshape(layout.q_x, width)
-    out = matvec(mixed.T, weights.out, layer, k)
+    out = _project(mixed.T, weights.out, layer, k, accumulate)
     if weights.out_bias is not None:
         out = out + weights.out_bias[layer]
     return x + out.reshape(rows, -1), cache
 
 
 def _swiglu(
-    weights: LayerWeights, x: jax.Array, layer: jax.Array, layout: LayerLayout, k: int
+    weights: LayerWeights,
+    x: jax.Array,
+    layer: jax.Array,
+    layout: LayerLayout,
+    k: int,
+    accumulate: Accumulate,
 ) -> jax.Array:
     config, (rows, width) = layout.config, layout.mesh
     norm = weights.ffn_norm[layer]
     normed = rms_norm(x, norm, config.hidden_size, config.rms_norm_eps, k)
-    gate_up = matvec(normed, weights.gate_up, layer, k).reshape(width, 2, -1)
+    gate_up = _project(normed, weights.gate_up, layer, k, accumulate).reshape(width, 2, -1)
     hidden = jax.nn.silu(gate_up[:, 0]) * gate_up[:, 1]
-    return x + matvec(hidden, weights.down, layer, k).reshape(rows, -1)
+    return x + _project(hidden, weights.down, layer, k, accumulate).reshape(rows, -1)
 
 
 def _rope(layout: LayerLayout, position: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -220,7 +257,7 @@ def _scores(q: jax.Array, keys: jax.Array) -> jax.Array:
 
     def body(i: jax.Array, acc: jax.Array) -> jax.Array:
         part = lax.dynamic_index_in_dim(keys, i, 2)
-        return acc + lax.dynamic_index_in_dim(q, i, 2)[None] * part
+        return _multiply_add(acc, lax.dynamic_index_in_dim(q, i, 2)[None], part)
 
     slots, heads, d, rows, width = keys.shape
     start = jnp.zeros((slots, heads, q.shape[1], rows, width), q.dtype)
@@ -232,12 +269,11 @@ def _mix(share: jax.Array, values: jax.Array) -> jax.Array:
 
     def body(i: jax.Array, acc: jax.Array) -> jax.Array:
         weight = lax.dynamic_index_in_dim(share, i, keepdims=False)
-        return (
-            acc + weight[:, :, None] * lax.dynamic_index_in_dim(values, i, keepdims=False)[:, None]
-        )
+        value = lax.dynamic_index_in_dim(values, i, keepdims=False)
+        return _multiply_add(acc, weight[:, :, None], value[:, None])
 
     slots, heads, group, rows, width = share.shape
-    start = jnp.zeros((heads, group, values.shape[2], rows, width), values.dtype)
+    start = jnp.zeros((heads, group, values.shape[2], rows, width), share.dtype)
     return _loop(slots, body, start)
 
 

@@ -6,7 +6,8 @@ Every matrix product, normalisation and attention is made tile by tile in WaferL
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -21,10 +22,12 @@ from wafer_jax.models import mesh_decode, mesh_prefill
 from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.generation import Generation
 from wafer_jax.models.mesh_cache import MeshCache
+from wafer_jax.models.mesh_decode import Accumulate
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout, round_up
 from wafer_jax.models.mesh_prefill import Values
 from wafer_jax.models.mesh_weights import MeshWeights, lay_out
 from wafer_jax.models.placement import Placement, place
+from wafer_jax.models.precision import stored_weights
 
 Progress = Callable[[str, int, int], None]
 """Called with (what, done, total) while something takes long."""
@@ -42,6 +45,7 @@ class _Plan:
     head: VocabLayout
     values: Values
     k: int
+    accumulate: Accumulate
     slots: int = 1
 
 
@@ -71,6 +75,8 @@ class MeshModel:
       hw: Machine; ``hw.mesh`` is the region of one layer.
       values: How MeshGEMM makes its values in prefill.
       k: Phases of the K-tree allreduces.
+      dtype: Format of the weights, a name of `storage.STORAGES`.
+      accumulate: What decode's products are summed in.
       weights: The tiles.
     """
 
@@ -81,6 +87,8 @@ class MeshModel:
         *,
         values: Values = "rounds",
         k: int = 2,
+        dtype: str = "float32",
+        accumulate: Accumulate = "float32",
     ):
         """Place a model and cut its weights into tiles.
 
@@ -90,9 +98,15 @@ class MeshModel:
           values: "rounds" multiplies tile by tile in the fabric's order; "dense" makes prefill's
             products densely, with another order of additions. Decode is always tile by tile.
           k: Phases of the K-tree allreduces.
+          dtype: What weights are stored in: float32, float16, bfloat16, or packed (q8_0, q4_1,
+            q4_0, fp8, mxfp4). They turn into float32 tile by tile when they are multiplied;
+            activations and the KV cache have float32 values at this level.
+          accumulate: What decode's products are summed in, within and across PEs. "float16" rounds
+            their operands, and the sum after every addition, as the device does.
 
         Raises:
-          WaferError: A region's tiles exceed its PEs' SRAM; unknown ``values``.
+          WaferError: A region's tiles exceed its PEs' SRAM; unknown ``values``, ``dtype`` or
+            ``accumulate``; a format that weights cannot be packed into.
         """
         if values not in ("rounds", "dense"):
             raise WaferError(f'values={values!r}: choose "rounds" or "dense"')
@@ -100,13 +114,16 @@ class MeshModel:
         self.config = checkpoint.config
         self.tokenizer = checkpoint.tokenizer
         self.hw = hw
+        if accumulate not in ("float32", "float16"):
+            raise WaferError(f'accumulate={accumulate!r}: choose "float32" or "float16"')
         self.values: Values = values
         self.k = k
+        self.dtype = dtype
+        self.accumulate: Accumulate = accumulate
         placement = self.place()
-        self._plan = _Plan(placement.layer, placement.embedding, placement.head, values, k)
-        self.weights = lay_out(
-            checkpoint.weights, placement.layer, placement.embedding, placement.head
-        )
+        layouts = placement.layer, placement.embedding, placement.head
+        self._plan = _Plan(*layouts, values, k, accumulate)
+        self.weights = lay_out(stored_weights(checkpoint, dtype), *layouts)
 
     @property
     def layout(self) -> LayerLayout:
@@ -119,7 +136,14 @@ class MeshModel:
         Raises:
           WaferError: It does not fit.
         """
-        return place(self.config, self.hw, context=context, prompt=prompt)
+        return place(self.config, self.hw, context=context, prompt=prompt, dtype=self.dtype)
+
+    def accumulating(self, accumulate: Accumulate) -> "MeshModel":
+        """The same weights with sums in another type."""
+        other = copy(self)
+        other.accumulate = accumulate
+        other._plan = replace(self._plan, accumulate=accumulate)
+        return other
 
     def prefill(self, ids: Sequence[int] | np.ndarray, *, context: int | None = None) -> Output:
         """Run a prompt from an empty cache.
@@ -320,7 +344,7 @@ def _prefill(
     )
     cache = MeshCache.from_prefill(keys, values, length, plan.slots)
     last = mesh_prefill.take_token(x, length - 1, plan.layer)
-    logits = mesh_decode.score_vocabulary(weights, last, plan.head, plan.k)
+    logits = mesh_decode.score_vocabulary(weights, last, plan.head, plan.k, plan.accumulate)
     hidden = mesh_prefill.untile_tokens(jnp.concatenate([start[None], after]), plan.layer)
     return logits, cache, hidden
 
@@ -330,8 +354,10 @@ def _decode(
     plan: _Plan, weights: MeshWeights, cache: MeshCache, token: jax.Array
 ) -> tuple[jax.Array, MeshCache, jax.Array]:
     start = mesh_decode.embed(weights, token, plan.layer)
-    x, cache, after = mesh_decode.decode_layers(weights.layers, start, cache, plan.layer, plan.k)
-    logits = mesh_decode.score_vocabulary(weights, x, plan.head, plan.k)
+    x, cache, after = mesh_decode.decode_layers(
+        weights.layers, start, cache, plan.layer, plan.k, plan.accumulate
+    )
+    logits = mesh_decode.score_vocabulary(weights, x, plan.head, plan.k, plan.accumulate)
     hidden = jnp.concatenate([start[None], after])
     flat = hidden.reshape(hidden.shape[0], 1, -1)[..., : plan.layer.config.hidden_size]
     return logits, cache, flat

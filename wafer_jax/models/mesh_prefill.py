@@ -24,6 +24,7 @@ from wafer_jax.collectives import allreduce_ktree, gemm, gemm_transposed
 from wafer_jax.collectives.tiles import tile_matrix
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
+from wafer_jax.models.packed_tiles import column_numbers, numbers
 
 Values = Literal["rounds", "dense"]
 """How MeshGEMM makes its values, see `gemm.apply`."""
@@ -53,7 +54,7 @@ def embed_prompt(weights: MeshWeights, ids: jax.Array, layout: LayerLayout) -> j
     Returns:
       [l, ex, Y, X], token t in row t // l.
     """
-    columns = weights.embedding[0][:, :, ids]  # [e, Y, T]
+    columns = column_numbers(weights.embedding, ids)[0]  # [e, Y, T]
     dense = columns.transpose(2, 1, 0).reshape(len(ids), -1)
     return tile_matrix(_hidden_columns(dense, layout), layout.mesh)
 
@@ -218,6 +219,7 @@ def relay(layer: LayerWeights, layout: LayerLayout) -> PrefillTiles:
       What MeshGEMM takes.
     """
     _, width = layout.mesh
+    qkv, out, gate_up, down = map(numbers, (layer.qkv, layer.out, layer.gate_up, layer.down))
     columns = lambda dense: _hidden_columns(dense, layout)
     rows = lambda w: columns(w.swapaxes(0, 1).reshape(-1, w.shape[-1]).T).T
 
@@ -230,13 +232,13 @@ def relay(layer: LayerWeights, layout: LayerLayout) -> PrefillTiles:
     bias = lambda v: None if v is None else v.reshape(width, -1).T
     return PrefillTiles(
         attention_norm=vector(layer.attention_norm),
-        qkv=tile_matrix(rows(layer.qkv), layout.mesh),
+        qkv=tile_matrix(rows(qkv), layout.mesh),
         qkv_bias=bias(layer.qkv_bias),
-        out=tile_matrix(by_column(layer.out), layout.mesh),
+        out=tile_matrix(by_column(out), layout.mesh),
         out_bias=None if layer.out_bias is None else vector(layer.out_bias),
         ffn_norm=vector(layer.ffn_norm),
-        gate_up=tile_matrix(rows(layer.gate_up), layout.mesh),
-        down=tile_matrix(by_column(layer.down), layout.mesh),
+        gate_up=tile_matrix(rows(gate_up), layout.mesh),
+        down=tile_matrix(by_column(down), layout.mesh),
     )
 
 

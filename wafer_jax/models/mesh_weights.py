@@ -1,13 +1,15 @@
 """A checkpoint as tiles on the mesh, in the layouts of `mesh_layout`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.models.mesh_layout import PAD, LayerLayout, VocabLayout, blocks
+from wafer_jax.models.packed_tiles import PackedTiles, Tiles, cut, cut_matrix, pack_tiles
+from wafer_jax.models.quantized.packed import PackedMatrix
 
 
 @jax.tree_util.register_dataclass
@@ -17,6 +19,7 @@ class LayerWeights:
 
     A matrix is [L, r, R, C * c]: tiles [r, c], their rows cut over R and their columns over C. The
     axes of a tile do not lie together because a product reads row after row, each on all PEs.
+    Matrices may be packed (`PackedTiles`).
 
     Attributes:
       qkv: [L, e, Y, X * (q + 2 kv)], queries, keys and values of a column side by side.
@@ -29,10 +32,10 @@ class LayerWeights:
       out_bias: [L, Y * e], or None.
     """
 
-    qkv: jax.Array
-    out: jax.Array
-    gate_up: jax.Array
-    down: jax.Array
+    qkv: Tiles
+    out: Tiles
+    gate_up: Tiles
+    down: Tiles
     attention_norm: jax.Array
     ffn_norm: jax.Array
     qkv_bias: jax.Array | None = None
@@ -52,13 +55,13 @@ class MeshWeights:
     """
 
     layers: LayerWeights
-    embedding: jax.Array
+    embedding: Tiles
     final_norm: jax.Array
-    head: jax.Array | None
+    head: Tiles | None
 
 
 def lay_out(
-    weights: Mapping[str, np.ndarray],
+    weights: Mapping[str, np.ndarray | PackedMatrix],
     layer: LayerLayout,
     embedding: VocabLayout,
     head: VocabLayout,
@@ -66,63 +69,75 @@ def lay_out(
     """Cut a checkpoint into tiles.
 
     Args:
-      weights: Hugging Face name to array, projections [out, in], as in ``Checkpoint.weights``.
+      weights: Hugging Face name to array, projections [out, in], as in ``Checkpoint.weights`` or
+        from `precision.stored_weights`.
       layer: Layout of the decoder layers.
       embedding: Layout of the embedding.
       head: Layout of the head.
 
     Returns:
-      The tiles, float32.
+      The tiles, matrices in the format of the weights, norms and biases in float32.
     """
     config = layer.config
-    stacks: dict[str, list[np.ndarray]] = {}
+    stacks: dict[str, list[np.ndarray | PackedTiles]] = {}
     for i in range(config.num_layers):
         for name, tiles in _layer(weights, f"model.layers.{i}.", layer).items():
             stacks.setdefault(name, []).append(tiles)
     return MeshWeights(
-        layers=LayerWeights(**{name: jnp.asarray(np.stack(t)) for name, t in stacks.items()}),
+        layers=LayerWeights(
+            **{
+                name: jax.tree.map(lambda *t: jnp.asarray(np.stack(t)), *tiles)
+                for name, tiles in stacks.items()
+            }
+        ),
         embedding=_vocabulary(weights["model.embed_tokens.weight"], embedding),
         final_norm=jnp.asarray(
-            _cut(weights["model.norm.weight"], blocks(config.hidden_size, head.mesh[0]))
+            cut(
+                np.asarray(weights["model.norm.weight"], np.float32),
+                blocks(config.hidden_size, head.mesh[0]),
+            )
         ),
         head=None if config.tie_embeddings else _vocabulary(weights["lm_head.weight"], head),
     )
 
 
 def _layer(
-    weights: Mapping[str, np.ndarray], prefix: str, layout: LayerLayout
-) -> dict[str, np.ndarray]:
+    weights: Mapping[str, np.ndarray | PackedMatrix], prefix: str, layout: LayerLayout
+) -> dict[str, np.ndarray | PackedTiles]:
     config, (height, width) = layout.config, layout.mesh
     hidden, ffn = blocks(config.hidden_size, height), blocks(config.intermediate_size, width)
     queries, keys = layout.q_columns, layout.kv_columns
     qkv = _side_by_side((config.q_size, queries), (config.kv_size, keys), (config.kv_size, keys))
     gate_up = _side_by_side((config.intermediate_size, ffn), (config.intermediate_size, ffn))
 
-    def read(*names: str) -> np.ndarray:
-        return np.concatenate([weights[prefix + name] for name in names]).astype(np.float32)
+    def read(*names: str) -> np.ndarray | PackedMatrix:
+        return _join(*(weights[prefix + name] for name in names))
 
-    def of_qkv(kind: str) -> np.ndarray:
-        return read(*(f"self_attn.{name}_proj.{kind}" for name in "qkv"))
+    def vector(*names: str) -> np.ndarray:
+        return np.asarray(read(*names), np.float32)
+
+    def of_qkv(kind: str) -> list[str]:
+        return [f"self_attn.{name}_proj.{kind}" for name in "qkv"]
 
     tiles = {
-        "qkv": _matrix(of_qkv("weight"), hidden, qkv),
+        "qkv": _matrix(read(*of_qkv("weight")), hidden, qkv),
         "out": _matrix(read("self_attn.o_proj.weight"), queries, hidden),
         "gate_up": _matrix(read("mlp.gate_proj.weight", "mlp.up_proj.weight"), hidden, gate_up),
         "down": _matrix(read("mlp.down_proj.weight"), ffn, hidden),
-        "attention_norm": _cut(read("input_layernorm.weight"), hidden),
-        "ffn_norm": _cut(read("post_attention_layernorm.weight"), hidden),
+        "attention_norm": cut(vector("input_layernorm.weight"), hidden),
+        "ffn_norm": cut(vector("post_attention_layernorm.weight"), hidden),
     }
     if config.attention_bias:
-        tiles["qkv_bias"] = _cut(of_qkv("bias"), qkv).reshape(-1)
-        tiles["out_bias"] = _cut(read("self_attn.o_proj.bias"), hidden).reshape(-1)
+        tiles["qkv_bias"] = cut(vector(*of_qkv("bias")), qkv).reshape(-1)
+        tiles["out_bias"] = cut(vector("self_attn.o_proj.bias"), hidden).reshape(-1)
     return tiles
 
 
-def _vocabulary(matrix: np.ndarray, layout: VocabLayout) -> jax.Array:
+def _vocabulary(matrix: np.ndarray | PackedMatrix, layout: VocabLayout) -> Tiles:
     """[V, E] to [1, e, Y, X * v]."""
     hidden = blocks(layout.config.hidden_size, layout.mesh[0])
     vocab = blocks(layout.config.vocab_size, layout.mesh[1])
-    return jnp.asarray(_matrix(matrix.astype(np.float32, copy=False), hidden, vocab)[None])
+    return jax.tree.map(lambda a: jnp.asarray(a[None]), _matrix(matrix, hidden, vocab))
 
 
 def _side_by_side(*parts: tuple[int, np.ndarray]) -> np.ndarray:
@@ -134,14 +149,24 @@ def _side_by_side(*parts: tuple[int, np.ndarray]) -> np.ndarray:
     return np.concatenate(columns, axis=1)
 
 
-def _matrix(weight: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def _matrix(
+    weight: np.ndarray | PackedMatrix, rows: np.ndarray, columns: np.ndarray
+) -> "np.ndarray | PackedTiles":
     """[out, in] to [r, R, C * c], where ``rows`` [R, r] and ``columns`` [C, c] index in and out."""
-    tiles = _cut(_cut(weight, columns.reshape(-1)).T, rows.T)
-    return np.ascontiguousarray(tiles)
+    if isinstance(weight, PackedMatrix):
+        return pack_tiles(weight, rows, columns)
+    return cut_matrix(weight, rows, columns)
 
 
-def _cut(array: np.ndarray, index: np.ndarray) -> np.ndarray:
-    """Take along the first axis, zero where the index is PAD."""
-    taken = array[index]  # PAD is a valid index, of the last element
-    taken[index == PAD] = 0
-    return taken
+def _join(*matrices: np.ndarray | PackedMatrix) -> np.ndarray | PackedMatrix:
+    """Rows of one format below one another."""
+    packed = [m for m in matrices if isinstance(m, PackedMatrix)]
+    if not packed:
+        return np.concatenate([m for m in matrices if isinstance(m, np.ndarray)])
+    join = lambda arrays: np.concatenate(list(arrays))
+    return replace(
+        packed[0],
+        codes=join(m.codes for m in packed),
+        scales=join(m.scales for m in packed),
+        offsets=None if packed[0].offsets is None else join(m.offsets for m in packed),
+    )

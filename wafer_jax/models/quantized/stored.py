@@ -13,6 +13,7 @@ import numpy as np
 
 from wafer_jax.errors import WaferError
 from wafer_jax.models.quantized import fp8, mxfp4
+from wafer_jax.models.quantized.packed import PackedSource, from_fp8
 from wafer_jax.models.safetensors_file import SafetensorsFile
 from wafer_jax.models.weights import check_finite
 
@@ -50,11 +51,13 @@ class Parameter:
         path: the file that holds it.
         shape: as the model wants it.
         read: gives its values, float32.
+        packed: where it can be had packed, or None.
     """
 
     path: Path
     shape: tuple[int, ...]
     read: Callable[[], np.ndarray]
+    packed: PackedSource | None = None
 
 
 def read_quantization(config: Any, *, where: str) -> Quantization | None:
@@ -167,7 +170,9 @@ def _fp8(
         check_finite(name, values, where=str(file.path))
         return values
 
-    return name, Parameter(file.path, info.shape, read)
+    codes = lambda: from_fp8(file.read_stored(name), home.read(scales), block)
+    packed = PackedSource("fp8", codes) if block == fp8.BLOCK and len(info.shape) == 2 else None
+    return name, Parameter(file.path, info.shape, read, packed)
 
 
 def _mxfp4(
