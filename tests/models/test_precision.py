@@ -160,7 +160,7 @@ def test_what_cannot_be_stored_is_one_clear_line():
     with pytest.raises(WaferError, match="cannot be run in q4_k, only placed: to run one choose"):
         MeshModel(tiny(), HW, dtype="q4_k")
     with pytest.raises(WaferError, match='choose "float32" or "float16"'):
-        MeshModel(tiny(), HW, accumulate="float64")  # pyright: ignore
+        MeshModel(tiny(), HW, accumulate="float64")
     with pytest.raises(WaferError, match="dtype 'int8': choose one of"):
         MeshModel(tiny(), HW, dtype="int8")
     large = tiny()

@@ -27,7 +27,7 @@ from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout, round_up
 from wafer_jax.models.mesh_prefill import Values
 from wafer_jax.models.mesh_weights import MeshWeights, lay_out
 from wafer_jax.models.placement import Placement, place
-from wafer_jax.models.precision import stored_weights
+from wafer_jax.models.precision import check_dtype, stored_weights
 
 Progress = Callable[[str, int, int], None]
 """Called with (what, done, total) while something takes long."""
@@ -65,6 +65,17 @@ class Output:
     hidden_states: np.ndarray
 
 
+def check_accumulate(accumulate: str) -> Accumulate:
+    """Pass a type of sums on, unless it is another.
+
+    Raises:
+      WaferError: Neither "float32" nor "float16".
+    """
+    if accumulate not in ("float32", "float16"):
+        raise WaferError(f'accumulate {accumulate!r}: choose "float32" or "float16"')
+    return accumulate
+
+
 class MeshModel:
     """A checkpoint laid out on the regions of one layer, the embedding and the head.
 
@@ -88,7 +99,7 @@ class MeshModel:
         values: Values = "rounds",
         k: int = 2,
         dtype: str = "float32",
-        accumulate: Accumulate = "float32",
+        accumulate: str = "float32",
     ):
         """Place a model and cut its weights into tiles.
 
@@ -114,15 +125,14 @@ class MeshModel:
         self.config = checkpoint.config
         self.tokenizer = checkpoint.tokenizer
         self.hw = hw
-        if accumulate not in ("float32", "float16"):
-            raise WaferError(f'accumulate={accumulate!r}: choose "float32" or "float16"')
+        check_dtype(dtype)
         self.values: Values = values
         self.k = k
         self.dtype = dtype
-        self.accumulate: Accumulate = accumulate
+        self.accumulate = check_accumulate(accumulate)
         placement = self.place()
         layouts = placement.layer, placement.embedding, placement.head
-        self._plan = _Plan(*layouts, values, k, accumulate)
+        self._plan = _Plan(*layouts, values, k, self.accumulate)
         self.weights = lay_out(stored_weights(checkpoint, dtype), *layouts)
 
     @property
@@ -169,7 +179,8 @@ class MeshModel:
         padded = np.zeros(per_row * self.hw.mesh[0], np.int32)
         padded[:tokens] = checked
         args = (self.weights, jnp.asarray(padded), jnp.int32(tokens))
-        logits, cache, hidden = self._compiled(_prefill, slots, *args)(*args)
+        plan = replace(self._plan, slots=slots, accumulate="float32")  # that is decode's alone
+        logits, cache, hidden = self._compiled(_prefill, plan, *args)(*args)
         return Output(np.asarray(logits), cache, np.asarray(hidden)[:, :tokens])
 
     def decode(self, token: int, cache: MeshCache) -> Output:
@@ -191,7 +202,8 @@ class MeshModel:
                 f"the KV cache is full ({cache.capacity} tokens): prefill with a larger context"
             )
         args = (self.weights, cache, jnp.asarray(checked[0]))
-        logits, cache, hidden = self._compiled(_decode, cache.slots, *args)(*args)
+        plan = replace(self._plan, slots=cache.slots)
+        logits, cache, hidden = self._compiled(_decode, plan, *args)(*args)
         return Output(np.asarray(logits), cache, np.asarray(hidden))
 
     def generate(
@@ -327,10 +339,9 @@ class MeshModel:
             )
         return array.astype(np.int32)
 
-    def _compiled(self, function: Callable, slots: int, *args) -> Callable:
+    def _compiled(self, function: Callable, plan: _Plan, *args) -> Callable:
         height, width = self.hw.mesh
         name = function.__name__.strip("_")
-        plan = _Plan(**{**vars(self._plan), "slots": slots})
         return compiled(f"{name} on {height}x{width} PEs", function, (plan,), *args)[0]
 
 
@@ -344,7 +355,7 @@ def _prefill(
     )
     cache = MeshCache.from_prefill(keys, values, length, plan.slots)
     last = mesh_prefill.take_token(x, length - 1, plan.layer)
-    logits = mesh_decode.score_vocabulary(weights, last, plan.head, plan.k, plan.accumulate)
+    logits = mesh_decode.score_vocabulary(weights, last, plan.head, plan.k)
     hidden = mesh_prefill.untile_tokens(jnp.concatenate([start[None], after]), plan.layer)
     return logits, cache, hidden
 

@@ -14,6 +14,19 @@ from wafer_jax.models.weights import check_finite
 _VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
 
 
+def check_dtype(dtype: str) -> None:
+    """Refuse formats that no model can be run in.
+
+    Raises:
+      WaferError: Unknown, or one that can only be placed.
+    """
+    if storage_of(dtype).is_packed and dtype not in FORMATS:
+        raise WaferError(
+            f"a model cannot be run in {dtype}, only placed: to run one choose among "
+            f"float32, float16, bfloat16, {', '.join(FORMATS)}"
+        )
+
+
 def stored_weights(checkpoint: Checkpoint, dtype: str) -> Mapping[str, np.ndarray | PackedMatrix]:
     """Store every parameter in a format.
 
@@ -31,12 +44,8 @@ def stored_weights(checkpoint: Checkpoint, dtype: str) -> Mapping[str, np.ndarra
     Raises:
       WaferError: An unknown format, one that cannot be packed into, or weights beyond its range.
     """
+    check_dtype(dtype)
     storage = storage_of(dtype)
-    if storage.is_packed and dtype not in FORMATS:
-        raise WaferError(
-            f"a model cannot be run in {dtype}, only placed: to run one choose among "
-            f"float32, float16, bfloat16, {', '.join(FORMATS)}"
-        )
     if dtype == "float32":
         return checkpoint.weights
     stored = {}
