@@ -1,6 +1,8 @@
 """Bytes of packed tiles against a count of what every single PE holds, and what unpacking costs."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import gguf
 import numpy as np
@@ -13,6 +15,7 @@ from wafer_jax.models.mesh_layout import PAD, LayerLayout, VocabLayout, blocks
 from wafer_jax.models.mesh_memory import layer_bytes, vocab_bytes
 from wafer_jax.models.placement import place
 from wafer_jax.models.storage import STORAGES, Span, storage_of
+from wafer_jax.report.regions import what_fits
 
 PACKED = [name for name, storage in STORAGES.items() if storage.is_packed]
 
@@ -122,3 +125,22 @@ def test_packed_layers_fit_smaller_regions():
         place(SMOLLM2, hw, dtype="float16")
     with pytest.raises(WaferError, match=r"dtype 'int8': choose one of float32, .*, q4_1, .*fp8"):
         place(SMOLLM2, hw, dtype="int8")
+
+
+def test_the_table_of_the_page_on_precisions():
+    page = Path(__file__).parents[2] / "docs" / "precisions.md"
+    row = re.compile(r"^\| (\w+) \|((?: [\d,]+ \|){5})$", re.MULTILINE)
+    rows = {name: [int(n.replace(",", "")) for n in re.findall(r"[\d,]+", figures)]
+            for name, figures in row.findall(page.read_text())}  # fmt: skip
+    assert list(rows) == list(STORAGES)
+    hw = wse2(24, 24)
+    fits = what_fits(SMOLLM2, hw).set_index("dtype")
+    for name, shown in rows.items():
+        placement = place(SMOLLM2, hw, context=512, prompt=96, dtype=name)
+        assert shown == [
+            placement.regions[1].memory.weights_bytes,
+            fits.loc[name, "smallest_side"],
+            fits.loc[name, "kv_capacity"],
+            decode_costs(placement, 512).layer_cycles,
+            prefill_costs(placement, 96).layer_cycles,
+        ]

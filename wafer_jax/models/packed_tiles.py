@@ -73,9 +73,10 @@ def column_numbers(tiles: Tiles, columns: jax.Array) -> jax.Array:
 def stack_of_one(tiles: Tiles, layer: jax.Array) -> tuple[jax.Array, jax.Array]:
     """A stack [L, r, R, N] as a product takes it, and the layer's number in it.
 
-    Plain tiles stay where they are, packed ones are unpacked for the layer alone.
+    Float32 stays where it is; anything else turns into numbers for the layer alone, which is
+    faster than row by row.
     """
-    if not isinstance(tiles, PackedTiles):
+    if isinstance(tiles, jax.Array) and tiles.dtype == jnp.float32:
         return tiles, layer
     here = lambda a: lax.dynamic_index_in_dim(a, layer, keepdims=False)
     return numbers(jax.tree.map(here, tiles))[None], jnp.int32(0)
