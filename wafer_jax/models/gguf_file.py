@@ -114,12 +114,10 @@ class GGUFFile:
             WaferError: NaN or infinity among the values, or a type without dequantisation.
         """
         info = self.tensors[name]
-        raw = np.asarray(self._data[info.offset : info.offset + info.num_bytes])
-        rows = raw.reshape(math.prod(info.shape[:-1]), -1)
         try:
             # Scales of damaged blocks overflow on the way; check_finite reports them.
             with np.errstate(all="ignore"):
-                values = gguf.quants.dequantize(rows, info.kind)
+                values = gguf.quants.dequantize(self.read_blocks(name), info.kind)
         except NotImplementedError:
             raise WaferError(
                 f"{self.path}: tensor {name} is stored as {info.kind.name}, which the gguf package "
@@ -128,6 +126,12 @@ class GGUFFile:
         values = np.array(values, dtype=np.float32).reshape(info.shape)
         check_finite(name, values, where=str(self.path))
         return values
+
+    def read_blocks(self, name: str) -> np.ndarray:
+        """One tensor's rows as they are stored, ``[rows, bytes] uint8``."""
+        info = self.tensors[name]
+        raw = np.asarray(self._data[info.offset : info.offset + info.num_bytes])
+        return raw.reshape(math.prod(info.shape[:-1]), -1)
 
 
 class _Cursor:
@@ -331,7 +335,7 @@ def read_weights(file: GGUFFile, config: DecoderConfig) -> dict[str, np.ndarray]
     Raises:
         WaferError: a tensor is missing, unknown, of the wrong shape, or has NaN or infinity.
     """
-    names = {name: _hf_name(name) for name in file.tensors if name != "rope_freqs.weight"}
+    names = {name: hf_name(name) for name in file.tensors if name != "rope_freqs.weight"}
     check_tensors(
         [(hf, file.tensors[name].shape) for name, hf in names.items()],
         config,
@@ -341,14 +345,14 @@ def read_weights(file: GGUFFile, config: DecoderConfig) -> dict[str, np.ndarray]
     for name, hf in names.items():
         values = file.read(name)
         if ".attn_q." in name:
-            values = _to_half_split(values, config.num_heads)
+            values = to_half_split(values, config.num_heads)
         elif ".attn_k." in name:
-            values = _to_half_split(values, config.num_kv_heads)
+            values = to_half_split(values, config.num_kv_heads)
         weights[hf] = values
     return weights
 
 
-def _hf_name(name: str) -> str:
+def hf_name(name: str) -> str:
     """Translate a tensor's name; one without translation keeps its own and is reported as extra."""
     parts = name.split(".")
     if len(parts) == 2 and parts[0] in _TOP_NAMES and parts[1] == "weight":
@@ -358,7 +362,7 @@ def _hf_name(name: str) -> str:
     return name
 
 
-def _to_half_split(rows: np.ndarray, num_heads: int) -> np.ndarray:
+def to_half_split(rows: np.ndarray, num_heads: int) -> np.ndarray:
     """Undo GGUF's interleaving of a head's two halves: rows ``0, D/2, 1, D/2+1, ...`` to order."""
     pairs = rows.reshape(num_heads, -1, 2, *rows.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

@@ -6,7 +6,7 @@ token is on its way at a time.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -19,6 +19,7 @@ from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost, in_sequence
 from wafer_jax.models.placement import Placement
+from wafer_jax.models.storage import STORAGES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,7 +102,7 @@ def decode_costs(placement: Placement, context: int, k: int = 2) -> PhaseCosts:
       context: Tokens that it sees, itself included.
       k: Phases of the K-trees.
     """
-    meter = Meter(placement.hw, placement.dtype, k)
+    meter = _meter(placement, k)
     return _phase(
         placement,
         "decode",
@@ -124,7 +125,7 @@ def prefill_costs(placement: Placement, tokens: int, k: int = 2) -> PhaseCosts:
       tokens: Tokens of the prompt.
       k: Phases of the K-trees.
     """
-    meter = Meter(placement.hw, placement.dtype, k)
+    meter = _meter(placement, k)
     return _phase(
         placement,
         "prefill",
@@ -138,6 +139,11 @@ def prefill_costs(placement: Placement, tokens: int, k: int = 2) -> PhaseCosts:
             _switch(meter, placement, tokens),
         ),
     )
+
+
+def _meter(placement: Placement, k: int) -> Meter:
+    storage = placement.storage
+    return Meter(placement.hw, storage.compute, k, storage)
 
 
 def _phase(
@@ -195,7 +201,7 @@ def _prefill_layer(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[O
     per_kv, part, group = layout.config.queries_per_kv, 2 * layout.pairs, (height, layout.columns)
     padded = layout.attention_rows(rows)
     keys, queries = padded * height // layout.columns, layout.heads * per_kv * rows
-    product = lambda name, k, n: meter.matmul(name, mesh, (rows * height, k * width, n * width))
+    product = lambda name, k, n: meter.project(name, mesh, (rows * height, k * width, n * width))
     sum_of = lambda compute: meter.allreduce(
         "", group, queries, "x", copies=layout.groups, compute=compute
     )
@@ -297,6 +303,7 @@ def _hand_offs(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
 
 def _head(meter: Meter, placement: Placement) -> Iterator[OperatorCost]:
     layout = placement.head
+    meter = replace(meter, storage=STORAGES[meter.storage.vocabulary])
     yield _norm(meter, "final norm", layout.mesh, layout.hidden_y)
     yield meter.matvec("head", layout.mesh, (layout.hidden_y, layout.vocab_x), "y")
     largest = meter.vector(layout.vocab_x, 2)  # and where it is

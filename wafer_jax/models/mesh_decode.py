@@ -24,8 +24,9 @@ from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_cache import MeshCache
 from wafer_jax.models.mesh_heads import head_norm, over_columns, sum_in_groups
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
-from wafer_jax.models.mesh_products import accumulate, matvec, rms_norm
+from wafer_jax.models.mesh_products import Accumulate, loop, multiply_add, project, rms_norm
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
+from wafer_jax.models.packed_tiles import column_numbers
 
 
 def embed(weights: MeshWeights, token: jax.Array, layer: LayerLayout) -> jax.Array:
@@ -39,7 +40,7 @@ def embed(weights: MeshWeights, token: jax.Array, layer: LayerLayout) -> jax.Arr
     Returns:
       [Y, e].
     """
-    column = lax.dynamic_index_in_dim(weights.embedding[0], token, 2, keepdims=False)
+    column = column_numbers(weights.embedding, token[None])[0, :, :, 0]
     return hand_over(column.T, layer.config.hidden_size, layer.mesh[0])
 
 
@@ -53,7 +54,11 @@ def hand_over(x: jax.Array, size: int, rows: int) -> jax.Array:
 
 
 def score_vocabulary(
-    weights: MeshWeights, x: jax.Array, layout: VocabLayout, k: int = 2
+    weights: MeshWeights,
+    x: jax.Array,
+    layout: VocabLayout,
+    k: int = 2,
+    accumulate: Accumulate = "float32",
 ) -> jax.Array:
     """Final norm and head on the head's region.
 
@@ -62,6 +67,7 @@ def score_vocabulary(
       x: [Y, e] on the last layer's region.
       layout: Layout of the head.
       k: Phases of the K-trees.
+      accumulate: What the product is summed in.
 
     Returns:
       [V] float32.
@@ -70,11 +76,16 @@ def score_vocabulary(
     x = hand_over(x, config.hidden_size, layout.mesh[0])
     x = rms_norm(x, weights.final_norm, config.hidden_size, config.rms_norm_eps, k)
     head = weights.embedding if weights.head is None else weights.head
-    return matvec(x, head, jnp.int32(0), k)[: config.vocab_size]
+    return project(x, head, jnp.int32(0), k, accumulate)[: config.vocab_size]
 
 
 def decode_layers(
-    weights: LayerWeights, x: jax.Array, cache: MeshCache, layout: LayerLayout, k: int = 2
+    weights: LayerWeights,
+    x: jax.Array,
+    cache: MeshCache,
+    layout: LayerLayout,
+    k: int = 2,
+    accumulate: Accumulate = "float32",
 ) -> tuple[jax.Array, MeshCache, jax.Array]:
     """One token through all decoder layers.
 
@@ -84,6 +95,7 @@ def decode_layers(
       cache: Earlier tokens; must have room for one more.
       layout: Layout of the layers.
       k: Phases of the K-trees.
+      accumulate: What products are summed in; norms and softmax always sum in float32.
 
     Returns:
       [Y, e]; the cache with the new token; [L, Y, e], the residual stream after each layer.
@@ -95,8 +107,8 @@ def decode_layers(
 
     def body(carry: tuple[jax.Array, MeshCache], layer: jax.Array):
         x, cache = carry
-        x, cache = _attention(weights, x, cache, layer, layout, rope, seen, k)
-        x = _feed_forward(weights, x, layer, layout, k)
+        x, cache = _attention(weights, x, cache, layer, layout, rope, seen, k, accumulate)
+        x = _feed_forward(weights, x, layer, layout, k, accumulate)
         return (x, cache), x
 
     order = jnp.arange(layout.config.num_layers, dtype=jnp.int32)
@@ -113,11 +125,12 @@ def _attention(
     rope: tuple[jax.Array, jax.Array],
     seen: jax.Array,
     k: int,
+    accumulate: Accumulate,
 ) -> tuple[jax.Array, MeshCache]:
     config, (rows, width) = layout.config, layout.mesh
     norm = weights.attention_norm[layer]
     normed = rms_norm(x, norm, config.hidden_size, config.rms_norm_eps, k)
-    qkv = matvec(normed, weights.qkv, layer, k)
+    qkv = project(normed, weights.qkv, layer, k, accumulate)
     if weights.qkv_bias is not None:
         qkv = qkv + weights.qkv_bias[layer]
     tiles = qkv.reshape(width, -1).T  # [q + 2 kv, X]
@@ -133,26 +146,31 @@ def _attention(
     values = lax.dynamic_index_in_dim(cache.values, layer, keepdims=False)
 
     # A PE's part of the scores, summed over the columns of its group.
-    scores = _scores(q, keys)
-    scores = sum_in_groups(scores, layout, k)  # [S, m, G, Y, g]
+    scores = _scores(q.astype(accumulate), keys)
+    scores = sum_in_groups(scores, layout, k).astype(jnp.float32)  # [S, m, G, Y, g]
     scores = jnp.where(seen[:, None, None, :, None], scores * config.head_dim**-0.5, -jnp.inf)
     share = _softmax(scores, k)  # [S, m, G, Y, g]
     share = over_columns(share, layout)  # [S, m, G, Y, X]
-    mixed = _mix(share, values)  # [m, G, d, Y, X]
+    mixed = _mix(share.astype(accumulate), values)  # [m, G, d, Y, X]
     mixed = allreduce_ktree.apply(mixed, k, "y", broadcast=False).reshape(layout.q_x, width)
-    out = matvec(mixed.T, weights.out, layer, k)
+    out = project(mixed.T, weights.out, layer, k, accumulate)
     if weights.out_bias is not None:
         out = out + weights.out_bias[layer]
     return x + out.reshape(rows, -1), cache
 
 
 def _feed_forward(
-    weights: LayerWeights, x: jax.Array, layer: jax.Array, layout: LayerLayout, k: int
+    weights: LayerWeights,
+    x: jax.Array,
+    layer: jax.Array,
+    layout: LayerLayout,
+    k: int,
+    accumulate: Accumulate,
 ) -> jax.Array:
     config = layout.config
     norm = weights.ffn_norm[layer]
     normed = rms_norm(x, norm, config.hidden_size, config.rms_norm_eps, k)
-    out = kind_of(config).decode(weights.feed_forward, normed, layer, layout, k)
+    out = kind_of(config).decode(weights.feed_forward, normed, layer, layout, k, accumulate)
     return x + out.reshape(x.shape)
 
 
@@ -178,11 +196,11 @@ def _scores(q: jax.Array, keys: jax.Array) -> jax.Array:
 
     def body(i: jax.Array, acc: jax.Array) -> jax.Array:
         part = lax.dynamic_index_in_dim(keys, i, 2)
-        return acc + lax.dynamic_index_in_dim(q, i, 2)[None] * part
+        return multiply_add(acc, lax.dynamic_index_in_dim(q, i, 2)[None], part)
 
     slots, heads, d, rows, width = keys.shape
     start = jnp.zeros((slots, heads, q.shape[1], rows, width), q.dtype)
-    return accumulate(d, body, start)
+    return loop(d, body, start)
 
 
 def _mix(share: jax.Array, values: jax.Array) -> jax.Array:
@@ -190,13 +208,12 @@ def _mix(share: jax.Array, values: jax.Array) -> jax.Array:
 
     def body(i: jax.Array, acc: jax.Array) -> jax.Array:
         weight = lax.dynamic_index_in_dim(share, i, keepdims=False)
-        return (
-            acc + weight[:, :, None] * lax.dynamic_index_in_dim(values, i, keepdims=False)[:, None]
-        )
+        value = lax.dynamic_index_in_dim(values, i, keepdims=False)
+        return multiply_add(acc, weight[:, :, None], value[:, None])
 
     slots, heads, group, rows, width = share.shape
-    start = jnp.zeros((heads, group, values.shape[2], rows, width), values.dtype)
-    return accumulate(slots, body, start)
+    start = jnp.zeros((heads, group, values.shape[2], rows, width), share.dtype)
+    return loop(slots, body, start)
 
 
 def _softmax(scores: jax.Array, k: int) -> jax.Array:

@@ -111,6 +111,10 @@ class LayerLayout:
         """
         return round_up(size, math.lcm(*self.mesh) // self.mesh[1])
 
+    def weight_rows(self, size: int) -> int:
+        """Rows per PE of MeshGEMM's right operand, the left one having so many columns per PE."""
+        return size * self.mesh[1] // self.mesh[0]
+
     def attention_rows(self, tokens: int) -> int:
         """Keys per row of PEs in prefill, rounded up to whole blocks of a group's mesh Y x c."""
         return round_up(tokens, math.lcm(self.mesh[0], self.columns) // self.mesh[0])

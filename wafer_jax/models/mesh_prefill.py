@@ -33,6 +33,7 @@ from wafer_jax.models.mesh_relay import (
     relay_to_hidden,
 )
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
+from wafer_jax.models.packed_tiles import column_numbers
 
 
 class PrefillTiles(NamedTuple):
@@ -62,7 +63,7 @@ def embed_prompt(weights: MeshWeights, ids: jax.Array, layout: LayerLayout) -> j
     Returns:
       [l, ex, Y, X], token t in row t // l.
     """
-    columns = weights.embedding[0][:, :, ids]  # [e, Y, T]
+    columns = column_numbers(weights.embedding, ids)[0]  # [e, Y, T]
     dense = columns.transpose(2, 1, 0).reshape(len(ids), -1)
     return tile_matrix(hidden_columns(dense, layout), layout.mesh)
 

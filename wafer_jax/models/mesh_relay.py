@@ -10,20 +10,21 @@ import jax.numpy as jnp
 
 from wafer_jax.collectives.tiles import tile_matrix
 from wafer_jax.models.mesh_layout import LayerLayout
+from wafer_jax.models.packed_tiles import Tiles, numbers
 
 Values = Literal["rounds", "dense"]
 """How MeshGEMM makes its values, see `gemm.apply`."""
 
 
-def relay_to_columns(w: jax.Array, layout: LayerLayout) -> jax.Array:
-    """[e, Y, X * c], with the embedding axis along its rows, to [k, c, Y, X]."""
-    dense = w.swapaxes(0, 1).reshape(-1, w.shape[-1])
+def relay_to_columns(w: Tiles, layout: LayerLayout) -> jax.Array:
+    """[e, Y, X * c], with the embedding axis along its rows, to numbers [k, c, Y, X]."""
+    dense = numbers(w).swapaxes(0, 1).reshape(-1, w.shape[-1])
     return tile_matrix(hidden_columns(dense.T, layout).T, layout.mesh)
 
 
-def relay_to_hidden(w: jax.Array, layout: LayerLayout) -> jax.Array:
-    """[r, X, Y * e], with the embedding axis along its columns, to [k, ex, Y, X]."""
-    dense = pad(w.swapaxes(0, 1), 1, layout.contracted(w.shape[0]))
+def relay_to_hidden(w: Tiles, layout: LayerLayout) -> jax.Array:
+    """[r, X, Y * e], with the embedding axis along its columns, to numbers [k, ex, Y, X]."""
+    dense = pad(numbers(w).swapaxes(0, 1), 1, layout.contracted(w.shape[0]))
     return tile_matrix(hidden_columns(dense.reshape(-1, dense.shape[-1]), layout), layout.mesh)
 
 

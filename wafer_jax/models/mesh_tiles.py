@@ -1,4 +1,4 @@
-"""Matrices and vectors of a checkpoint cut by index into decode's tiles.
+"""Arrays of a checkpoint cut by index into decode's tiles.
 
 Axes: R and C the axis that a product reduces over and the other one, small letters for one PE's
 part, see `mesh_layout`.
@@ -9,7 +9,7 @@ import numpy as np
 from wafer_jax.models.mesh_layout import PAD
 
 
-def matrix_tiles(weight: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def cut_matrix(weight: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """[out, in] to [r, R, C * c], where ``rows`` [R, r] and ``columns`` [C, c] index in and out."""
     tiles = cut(cut(weight, columns.reshape(-1)).T, rows.T)
     return np.ascontiguousarray(tiles)

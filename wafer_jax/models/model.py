@@ -85,6 +85,8 @@ class Model:
         hw: HardwareSpec,
         *,
         values: str = "rounds",
+        dtype: str = "float32",
+        accumulate: str = "float32",
         **options: Any,
     ) -> Generation:
         """Generate greedily on a machine.
@@ -93,6 +95,8 @@ class Model:
           prompt: Text, or token ids.
           hw: Machine; ``hw.mesh`` is the region of one layer.
           values: How prefill's products are made, see `MeshModel`.
+          dtype: What weights are stored in, see `MeshModel`.
+          accumulate: What decode's products are summed in, see `MeshModel`.
           options: See `MeshModel.generate`.
 
         Returns:
@@ -101,7 +105,8 @@ class Model:
         Raises:
           WaferError: As for `MeshModel.generate`.
         """
-        return self.on(hw, values=values).generate(prompt, **options)
+        model = self.on(hw, values=values, dtype=dtype, accumulate=accumulate)
+        return model.generate(prompt, **options)
 
     def __repr__(self) -> str:
         return (

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wafer_jax.errors import WaferError
-from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec
+from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_memory import RegionBytes, layer_bytes, vocab_bytes
+from wafer_jax.models.storage import Storage, storage_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +66,8 @@ class Placement:
     Attributes:
       hw: Machine; ``hw.mesh`` is the region of a layer.
       config: The model.
-      dtype: What weights, KV cache and activations are counted in.
+      dtype: What weights are stored in, a name of `storage.STORAGES`; KV cache and activations
+        are counted in its compute type.
       context: Tokens that the KV caches are sized for.
       layer: Layout of the layers.
       embedding: Layout of the embedding.
@@ -81,6 +83,11 @@ class Placement:
     embedding: VocabLayout
     head: VocabLayout
     regions: tuple[Region, ...]
+
+    @property
+    def storage(self) -> Storage:
+        """Format of the projections' weights."""
+        return storage_of(self.dtype)
 
     @property
     def wafers(self) -> int:
@@ -142,7 +149,8 @@ def place(
       hw: Machine; ``hw.mesh`` is the region of one layer, ``hw.device_mesh`` the wafer.
       context: Tokens that the KV caches must hold.
       prompt: Tokens of the longest prompt.
-      dtype: What weights, KV cache and activations are stored in.
+      dtype: What weights are stored in: float32, float16, bfloat16, or packed (q8_0, q4_1, q4_0,
+        q6_k, q5_k, q4_k, q3_k, q2_k, fp8, mxfp4); see `storage`.
 
     Returns:
       The placement.
@@ -151,8 +159,7 @@ def place(
       WaferError: A region's tiles exceed its PEs' SRAM; the line names the region, the bytes and
         the smallest square region that would do.
     """
-    if dtype not in DTYPE_BYTES:
-        raise WaferError(f"dtype {dtype!r}: choose one of {', '.join(DTYPE_BYTES)}")
+    storage_of(dtype)
     layer = LayerLayout(config, hw.mesh)
     memory = _checked_layer(layer, hw, dtype, context, prompt)
     tied = config.tie_embeddings

@@ -4,11 +4,12 @@ from itertools import groupby
 
 import pandas as pd
 
-from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec
+from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_memory import layer_bytes
 from wafer_jax.models.placement import Placement, Region, kv_capacity
+from wafer_jax.models.storage import STORAGES
 
 
 def regions(placement: Placement) -> pd.DataFrame:
@@ -63,7 +64,7 @@ def what_fits(config: DecoderConfig, hw: HardwareSpec) -> pd.DataFrame:
       device does), fits (whether ``hw.mesh`` holds a layer at all) and kv_capacity (tokens).
     """
     rows = []
-    for dtype in DTYPE_BYTES:
+    for dtype in STORAGES:
         sides = range(1, min(hw.device_mesh) + 1)
         side = next((s for s in sides if _fits(config, hw, (s, s), dtype)), None)
         fits = _fits(config, hw, hw.mesh, dtype)

@@ -12,6 +12,8 @@ Axes: N experts, n of them per column, F their width; else as in `mesh_layout`. 
 """
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,12 +27,14 @@ from wafer_jax.models.config import DecoderConfig, Experts
 from wafer_jax.models.dense_layers import Linear
 from wafer_jax.models.feed_forward import swiglu
 from wafer_jax.models.mesh_layout import LayerLayout, blocks
-from wafer_jax.models.mesh_products import matvec, multiply, sum_along
+from wafer_jax.models.mesh_products import Accumulate, matvec, multiply, sum_along
 from wafer_jax.models.mesh_relay import Values, pad, relay_to_columns
-from wafer_jax.models.mesh_tiles import matrix_tiles
 from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost, in_sequence
+from wafer_jax.models.packed_tiles import Tiles, matrix_tiles
+from wafer_jax.models.quantized.packed import Matrix
+from wafer_jax.models.storage import MatrixTile, Span
 
-Tiles = dict[str, jax.Array]
+Weights = dict[str, Tiles]
 """In decode "router" [L, e, Y, X * n], "gate_up" [L, N, e, Y, X * 2 f] and "down"
 [L, N, f, X, Y * e]; in prefill one layer's."""
 
@@ -77,7 +81,7 @@ class Dense(nnx.Module):
         return lax.scan(body, jnp.zeros_like(x), (parameters, weights))[0]
 
 
-def lay_out(read: Callable[..., np.ndarray], layout: LayerLayout) -> dict[str, np.ndarray]:
+def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
     """Cut one layer's weights into decode's tiles; ``read`` concatenates parameters by name."""
     config, (height, width) = layout.config, layout.mesh
     count = _of(config).count
@@ -88,31 +92,39 @@ def lay_out(read: Callable[..., np.ndarray], layout: LayerLayout) -> dict[str, n
     ]
     return {
         "router": matrix_tiles(read("gate.weight"), hidden, columns),
-        **{name: np.stack([tiles[name] for tiles in each]) for name in each[0]},
+        **jax.tree.map(lambda *tiles: np.stack(tiles), *each),
     }
 
 
-def decode(tiles: Tiles, x: jax.Array, layer: jax.Array, layout: LayerLayout, k: int) -> jax.Array:
-    """One token's [Y, e], normalised, to [Y * e]."""
+def decode(
+    tiles: Weights,
+    x: jax.Array,
+    layer: jax.Array,
+    layout: LayerLayout,
+    k: int,
+    accumulate: Accumulate = "float32",
+) -> jax.Array:
+    """One token's [Y, e], normalised, to [Y * e]; the router always sums in float32."""
     experts = _of(layout.config)
     scores = matvec(x, tiles["router"], layer, k)[: experts.count]
     numbers, weights = choose(scores, experts)
     places = layer * experts.count + numbers  # in the stack of all layers' experts
-    gate_up, down = (tiles[n].reshape(-1, *tiles[n].shape[2:]) for n in ("gate_up", "down"))
-    parts = lax.map(lambda place: multiply(x, gate_up, place), places)
-    sums = sum_along(jnp.moveaxis(parts, 1, 0), k)  # [chosen, X * 2 f]
+    stack = lambda array: array.reshape(-1, *array.shape[2:])
+    gate_up, down = (jax.tree.map(stack, tiles[name]) for name in ("gate_up", "down"))
+    parts = lax.map(lambda place: multiply(x.astype(accumulate), gate_up, place), places)
+    sums = sum_along(jnp.moveaxis(parts, 1, 0), k).astype(jnp.float32)  # [chosen, X * 2 f]
     gate, up = jnp.moveaxis(sums.reshape(experts.chosen, layout.mesh[1], 2, -1), 2, 0)
     hidden = jax.nn.silu(gate) * up * weights[:, None, None]
 
     def add(acc: jax.Array, expert: tuple[jax.Array, jax.Array]):
         hidden, place = expert
-        return multiply(hidden, down, place, acc), None
+        return multiply(hidden.astype(accumulate), down, place, acc), None
 
-    start = jnp.zeros(down.shape[2:], x.dtype)
-    return sum_along(lax.scan(add, start, (hidden, places))[0], k)
+    start = jnp.zeros(down.shape[2:], accumulate)
+    return sum_along(lax.scan(add, start, (hidden, places))[0], k).astype(jnp.float32)
 
 
-def relay(tiles: Tiles, layout: LayerLayout) -> Tiles:
+def relay(tiles: Weights, layout: LayerLayout) -> dict[str, jax.Array]:
     """One layer's weights from decode's layout to prefill's."""
     each = {name: tiles[name] for name in ("gate_up", "down")}
     return {
@@ -121,7 +133,9 @@ def relay(tiles: Tiles, layout: LayerLayout) -> Tiles:
     }
 
 
-def prefill(tiles: Tiles, x: jax.Array, layout: LayerLayout, values: Values, k: int) -> jax.Array:
+def prefill(
+    tiles: dict[str, jax.Array], x: jax.Array, layout: LayerLayout, values: Values, k: int
+) -> jax.Array:
     """A prompt's [l, ex, Y, X], normalised, to [l, ex, Y, X]."""
     experts = _of(layout.config)
     scores = gemm.apply(x, tiles["router"], values=values)  # [l, n, Y, X]
@@ -142,7 +156,7 @@ def decode_costs(meter: Meter, layout: LayerLayout) -> Iterator[OperatorCost]:
     """Operators of one token; the scores are spread by a sum to which the others add zeros."""
     experts, mesh, vector = _of(layout.config), layout.mesh, meter.vector
     hidden, ffn, chosen = layout.hidden_y, layout.ffn_x, experts.chosen
-    yield meter.matvec("router", mesh, (hidden, _columns(layout)), "y")
+    yield meter.plain.matvec("router", mesh, (hidden, _columns(layout)), "y")
     yield meter.allreduce("spread the scores", mesh, experts.count, "x")
     yield meter.compute("choose experts", _choice(meter, experts, 1))
     (gate_up, down) = (meter.multiply(tile) for tile in ((hidden, 2 * ffn), (ffn, hidden)))
@@ -164,18 +178,15 @@ def prefill_costs(meter: Meter, layout: LayerLayout, rows: int) -> Iterator[Oper
         yield in_sequence(operator.operator, *parts * experts.count)
 
 
-def decode_matrices(layout: LayerLayout) -> tuple[tuple[int, int, int], ...]:
-    """How many matrices, with how many rows and columns per PE, in decode's layout."""
-    count = _of(layout.config).count
-    each = ((count, rows, columns) for _, rows, columns in swiglu.decode_matrices(layout))
-    return ((1, layout.hidden_y, _columns(layout)), *each)
+def decode_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
+    """What a PE holds in decode's layout; the router is never packed."""
+    return _router(layout, layout.hidden_y), *_of_each(layout, swiglu.decode_tiles(layout))
 
 
-def prefill_matrices(layout: LayerLayout) -> tuple[tuple[int, int, int], ...]:
-    """The same in prefill's layout, with the rows that the left operand's columns ask for."""
-    count = _of(layout.config).count
-    each = ((count, rows, columns) for _, rows, columns in swiglu.prefill_matrices(layout))
-    return ((1, layout.hidden_x, _columns(layout)), *each)
+def prefill_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
+    """The same in prefill's layout."""
+    router = _router(layout, layout.weight_rows(layout.hidden_x))
+    return router, *_of_each(layout, swiglu.prefill_tiles(layout))
 
 
 def turned_rows(layout: LayerLayout) -> tuple[int, ...]:
@@ -203,6 +214,15 @@ def _of(config: DecoderConfig) -> Experts:
 def _columns(layout: LayerLayout) -> int:
     """Columns of the router per PE."""
     return tile_size(_of(layout.config).count, layout.mesh[1])
+
+
+def _router(layout: LayerLayout, rows: int) -> MatrixTile:
+    return MatrixTile(Span(rows), Span(_columns(layout)), packs=False)
+
+
+def _of_each(layout: LayerLayout, tiles: tuple[MatrixTile, ...]) -> Iterator[MatrixTile]:
+    """The same tiles of every expert."""
+    return (replace(tile, count=_of(layout.config).count) for tile in tiles)
 
 
 def _choice(meter: Meter, experts: Experts, tokens: int) -> int:

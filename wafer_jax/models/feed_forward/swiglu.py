@@ -4,22 +4,25 @@ Axes as in `mesh_layout`; F its width.
 """
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from flax import nnx
 
 from wafer_jax.collectives import gemm
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.dense_layers import Linear
 from wafer_jax.models.mesh_layout import LayerLayout, blocks
-from wafer_jax.models.mesh_products import matvec
+from wafer_jax.models.mesh_products import Accumulate, project
 from wafer_jax.models.mesh_relay import Values, pad, relay_to_columns, relay_to_hidden
-from wafer_jax.models.mesh_tiles import matrix_tiles, side_by_side
+from wafer_jax.models.mesh_tiles import side_by_side
 from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost
+from wafer_jax.models.packed_tiles import Tiles, matrix_tiles
+from wafer_jax.models.quantized.packed import Matrix
+from wafer_jax.models.storage import MatrixTile, Span
 
-Tiles = dict[str, jax.Array]
+Weights = dict[str, Tiles]
 """In decode "gate_up" [L, e, Y, X * 2 f] and "down" [L, f, X, Y * e], in prefill one layer's."""
 
 
@@ -42,7 +45,7 @@ class Dense(nnx.Module):
         return self.down_proj(jax.nn.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
-def lay_out(read: Callable[..., np.ndarray], layout: LayerLayout) -> dict[str, np.ndarray]:
+def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
     """Cut one layer's weights into decode's tiles; ``read`` concatenates parameters by name."""
     config, (height, width) = layout.config, layout.mesh
     size = config.intermediate_size
@@ -54,14 +57,21 @@ def lay_out(read: Callable[..., np.ndarray], layout: LayerLayout) -> dict[str, n
     }
 
 
-def decode(tiles: Tiles, x: jax.Array, layer: jax.Array, layout: LayerLayout, k: int) -> jax.Array:
+def decode(
+    tiles: Weights,
+    x: jax.Array,
+    layer: jax.Array,
+    layout: LayerLayout,
+    k: int,
+    accumulate: Accumulate = "float32",
+) -> jax.Array:
     """One token's [Y, e], normalised, to [Y * e]."""
-    gate_up = matvec(x, tiles["gate_up"], layer, k).reshape(layout.mesh[1], 2, -1)
-    hidden = jax.nn.silu(gate_up[:, 0]) * gate_up[:, 1]
-    return matvec(hidden, tiles["down"], layer, k)
+    gate_up = project(x, tiles["gate_up"], layer, k, accumulate)
+    gate, up = jnp.moveaxis(gate_up.reshape(layout.mesh[1], 2, -1), 1, 0)
+    return project(jax.nn.silu(gate) * up, tiles["down"], layer, k, accumulate)
 
 
-def relay(tiles: Tiles, layout: LayerLayout) -> Tiles:
+def relay(tiles: Weights, layout: LayerLayout) -> dict[str, jax.Array]:
     """One layer's weights from decode's layout to prefill's."""
     return {
         "gate_up": relay_to_columns(tiles["gate_up"], layout),
@@ -69,7 +79,9 @@ def relay(tiles: Tiles, layout: LayerLayout) -> Tiles:
     }
 
 
-def prefill(tiles: Tiles, x: jax.Array, layout: LayerLayout, values: Values, k: int) -> jax.Array:
+def prefill(
+    tiles: dict[str, jax.Array], x: jax.Array, layout: LayerLayout, values: Values, k: int
+) -> jax.Array:
     """A prompt's [l, ex, Y, X], normalised, to [l, ex, Y, X]."""
     gate, up = jnp.split(gemm.apply(x, tiles["gate_up"], values=values), 2, axis=1)
     hidden = pad(jax.nn.silu(gate) * up, 1, layout.contracted(layout.ffn_x))
@@ -88,7 +100,7 @@ def prefill_costs(meter: Meter, layout: LayerLayout, rows: int) -> Iterator[Oper
     """Operators of a prompt with so many tokens per row."""
     (height, width), hidden = layout.mesh, layout.hidden_x
     ffn = layout.contracted(layout.ffn_x)
-    product = lambda name, k, n: meter.matmul(
+    product = lambda name, k, n: meter.project(
         name, layout.mesh, (rows * height, k * width, n * width)
     )
     yield product("gate, up", hidden, 2 * layout.ffn_x)
@@ -96,15 +108,21 @@ def prefill_costs(meter: Meter, layout: LayerLayout, rows: int) -> Iterator[Oper
     yield product("down", ffn, hidden)
 
 
-def decode_matrices(layout: LayerLayout) -> tuple[tuple[int, int, int], ...]:
-    """How many matrices, with how many rows and columns per PE, in decode's layout."""
-    return (1, layout.hidden_y, 2 * layout.ffn_x), (1, layout.ffn_x, layout.hidden_y)
+def decode_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
+    """What a PE holds in decode's layout."""
+    hidden = Span(layout.hidden_y)
+    return MatrixTile(hidden, Span(layout.ffn_x, 2)), MatrixTile(Span(layout.ffn_x), hidden)
 
 
-def prefill_matrices(layout: LayerLayout) -> tuple[tuple[int, int, int], ...]:
-    """The same in prefill's layout, with the rows that the left operand's columns ask for."""
-    ffn = layout.contracted(layout.ffn_x)
-    return (1, layout.hidden_x, 2 * layout.ffn_x), (1, ffn, layout.hidden_x)
+def prefill_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
+    """The same in prefill's layout, whose rows fill up to whole blocks of MeshGEMM."""
+    contracted = layout.contracted(layout.ffn_x)
+    rows = layout.weight_rows(contracted)
+    even = contracted == layout.ffn_x
+    return (
+        MatrixTile(Span(layout.weight_rows(layout.hidden_x)), Span(layout.ffn_x, 2)),
+        MatrixTile(Span(rows, unit=rows if even else 1), Span(layout.hidden_x)),
+    )
 
 
 def turned_rows(layout: LayerLayout) -> tuple[int, ...]:
