@@ -3,6 +3,7 @@
 ``python tests/models/golden_families.py`` writes the file anew; it needs torch and transformers.
 """
 
+import copy
 import sys
 from functools import cache
 from pathlib import Path
@@ -44,7 +45,8 @@ def hf_model(name: str) -> Any:
 
     transformers.logging.disable_progress_bar()
     attributes = {k: v for k, v in FAMILIES[name].items() if k != "torch_dtype"}
-    config = transformers.AutoConfig.for_model(**attributes)
+    # A copy, since transformers writes into the nested RoPE settings.
+    config = transformers.AutoConfig.for_model(**copy.deepcopy(attributes))
     state = {k: torch.from_numpy(np.array(v)) for k, v in tiny(name).weights.items()}
     if config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
