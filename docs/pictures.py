@@ -1,4 +1,4 @@
-"""Draw the pictures of the README: `make pictures`."""
+"""Draw the pictures of the README and of docs/experiments.md: `make pictures`."""
 
 from pathlib import Path
 
@@ -71,6 +71,9 @@ def main() -> None:
     IMAGES.mkdir(exist_ok=True)
     for name, draw in (("links", draw_links), ("machine", draw_machine)):
         draw().savefig(IMAGES / f"{name}.png", dpi=110)
+        print(f"written to {IMAGES / name}.png")
+    for name in ("waferllm-figure-9", "waferllm-figure-10"):
+        wj.experiment(name, quick=True).plot(IMAGES / f"{name}.png")
         print(f"written to {IMAGES / name}.png")
 
 

@@ -158,6 +158,8 @@ KERNEL = wj.Kernel(name="k", fn=abs)
         (lambda g: g.t.send(0, "x"), "'x': give a tile"),
         (lambda g: g.t.receive(0, 3), "3: give a tile"),
         (lambda g: g.t.forward(0, 1, "x"), "'x': give a tile"),
+        (lambda g: wj.ProgramBuilder("wse2"), "a program for 'wse2': give a machine"),
+        (lambda g: g.b.build().at("0", 0), "y of a PE is '0': give a whole number"),
         (lambda g: g.b.switch(2, 0, 0, wj.RAMP, wj.E), r"give \(rx, tx\)"),
         (lambda g: g.b.role("other", at=0), r"at=0 is not \(ys, xs\)"),
         (lambda g: g.b.path(2, (0, 0), 3), r"3 is no PE: give \(y, x\)"),

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from wafer_jax import models, runtime
     from wafer_jax.report.audit import audit
     from wafer_jax.report.audit_result import Audit
+    from wafer_jax.report.experiments import experiment
     from wafer_jax.runtime.sweep import sweep
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "compare",
     "deadlock_sentence",
     "estimate",
+    "experiment",
     "gather",
     "gemm",
     "gemv",
@@ -126,6 +128,8 @@ def __getattr__(name: str):
         return importlib.import_module(f"wafer_jax.{name}")
     if name in ("Audit", "audit"):
         return getattr(importlib.import_module("wafer_jax.report.audit"), name)
+    if name == "experiment":
+        return importlib.import_module("wafer_jax.report.experiments").experiment
     if name == "sweep":
         return importlib.import_module("wafer_jax.runtime.sweep").sweep
     raise AttributeError(f"module 'wafer_jax' has no attribute {name!r}")

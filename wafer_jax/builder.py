@@ -106,6 +106,8 @@ class ProgramBuilder:
         )
 
     def __init__(self, hw: HardwareSpec, name: str = "program") -> None:
+        if not isinstance(hw, HardwareSpec):
+            raise WaferError(f"a program for {shown(hw)}: give a machine, as wj.hardware() returns")
         self.hw = hw
         self.name = name
         self._segments = [SegmentBuilder(hw, "first", 0, name)]

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wafer_jax.arguments import whole
 from wafer_jax.blocks import row_lanes
 from wafer_jax.errors import WaferError
 from wafer_jax.program import NO_ROUTE, Program, Role, Segment
@@ -29,6 +30,8 @@ class Jitter:
     event_cycles: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("key", "start_cycles", "event_cycles"):
+            object.__setattr__(self, name, whole(getattr(self, name), f"jitter {name}"))
         if not 0 <= self.key < 1 << 32:
             raise WaferError(f"jitter key {self.key} is not in 0 .. 2^32 - 1")
         for name in ("start_cycles", "event_cycles"):
@@ -77,19 +80,20 @@ def replicate(program: Program, count: int) -> Program:
     know. Copy i lies in rows ``i * (Y + 1)`` to ``i * (Y + 1) + Y - 1``.
 
     Raises:
-      WaferError: Less than one copy.
+      WaferError: Less than one copy, or more rows than a mesh may have.
     """
-    if count < 1:
+    if whole(count, "the number of replicas") < 1:
         raise WaferError(f"{count} replicas: ask for at least 1")
     height, width = program.hw.mesh
     rows = count * (height + 1) - 1
+    device = max(rows, program.hw.device_mesh[0]), program.hw.device_mesh[1]
+    hw = program.hw.replace(device_mesh=device, mesh=(rows, width))
 
     def stack(grid: np.ndarray, fill: int) -> np.ndarray:
         wall = np.full((*grid.shape[:-2], 1, width), fill, grid.dtype)
         copies = [np.concatenate([grid, wall], axis=-2)] * count
         return np.concatenate(copies, axis=-2)[..., :rows, :]
 
-    device = max(rows, program.hw.device_mesh[0]), program.hw.device_mesh[1]
     wall_role = Role(name="wall", threads=program.roles[0].threads[:0])
     segments = tuple(
         Segment(
@@ -104,7 +108,7 @@ def replicate(program: Program, count: int) -> Program:
     return replace(
         program,
         name=f"{count} replicas of {program.name}",
-        hw=program.hw.replace(device_mesh=device, mesh=(rows, width)),
+        hw=hw,
         segments=segments,
         role_of=stack(program.role_of, len(program.roles)),
         roles=(*program.roles, wall_role),

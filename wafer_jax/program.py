@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from wafer_jax.arguments import whole
 from wafer_jax.errors import WaferError
 from wafer_jax.events import (
     Event,
@@ -170,6 +171,7 @@ class Program:
     def role_at(self, y: int, x: int) -> Role:
         """Role of a PE."""
         height, width = self.hw.mesh
+        y, x = whole(y, "y of a PE"), whole(x, "x of a PE")
         if not (0 <= y < height and 0 <= x < width):
             raise WaferError(f"PE (y={y}, x={x}) is not on the {height}x{width} mesh")
         return self.roles[self.role_of[y, x]]

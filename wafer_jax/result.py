@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Utilisation:
-    """Shares of the run's cycles.
+    """What PEs and links did per cycle of the run.
 
     Attributes:
-      links: [5, Y, X] float64, words per cycle on each outgoing link and the RAMP inwards.
+      links: [5, Y, X] float64, words on each outgoing link and the RAMP inwards.
       compute: [Y, X] float64, cycles in kernels.
-      issue: [Y, X] float64, cycles in which a thread moved a word.
+      issue: [Y, X] float64, words that threads sent and received: up to 2, since a core that
+        forwards a word does both in one issue.
     """
 
     links: np.ndarray
@@ -38,7 +39,8 @@ class Utilisation:
     def __repr__(self) -> str:
         return (
             f"Utilisation(links: mean {self.links.mean():.1%}, busiest {self.links.max():.1%}; "
-            f"compute: mean {self.compute.mean():.1%}; word issue: mean {self.issue.mean():.1%})"
+            f"compute: mean {self.compute.mean():.1%}; words sent and received: mean "
+            f"{self.issue.mean():.2f} per cycle)"
         )
 
 

@@ -75,6 +75,12 @@ def test_the_search_finds_the_best_of_all_trees(length):
             assert earliest <= generated <= earliest + hw.stream_setup_cycles
 
 
+def test_a_generated_tree_on_shallow_queues_may_be_faster_than_its_cost():
+    hw = toy((1, 9), ramp_cycles=3, stream_setup_cycles=1, router_depth=4,
+             input_queue_depths=(1,) * 8, output_queue_depths=(2,) * 8)  # fmt: skip
+    assert oracle_cycles(reduce_auto_gen.program(hw, 3)) - reduce_auto_gen.cost(hw, 3) == -1
+
+
 def test_depth_alone_bounds_the_energy():
     for length in (2, 5, 9, 40):
         deepest = energy_table(length)[length - 1]

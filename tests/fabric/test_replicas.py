@@ -80,6 +80,20 @@ def test_one_replica_is_the_program_itself_and_none_is_refused():
         replicate(program, 0)
 
 
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        (lambda p: replicate(p, "2"), "the number of replicas is '2': give a whole number"),  # pyright: ignore[reportArgumentType]
+        (lambda p: replicate(p, 10**12), r"mesh = \d+ is not in 1 .. 16384"),
+        (lambda p: Jitter("1"), "jitter key is '1': give a whole number"),  # pyright: ignore[reportArgumentType]
+        (lambda p: Jitter(1, 2.5), "jitter start_cycles is 2.5"),  # pyright: ignore[reportArgumentType]
+    ],
+)
+def test_mistakes_are_named(mistake, message):
+    with pytest.raises(WaferError, match=message):
+        mistake(_chain()[0])
+
+
 def _chain():
     hw = hardware("toy", (1, 6))
     return reduce_chain.program(hw, 5), {"x": _integers(5, 1, 6)}

@@ -114,6 +114,15 @@ def test_printed_and_as_a_frame():
     assert "align_hops" not in found.frame
 
 
+def test_a_notebook_prints_the_same(monkeypatch):
+    found = wj.audit("reduce.chain", SIZES)
+    printed = str(found)
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    assert str(found) == printed
+    assert found._repr_html_() == f"<pre>{printed}</pre>"
+    assert "PEs that compute" in printed
+
+
 def test_progress_says_where_it_is():
     said = []
     wj.audit("gemm", [4, 8], progress=said.append)

@@ -15,6 +15,7 @@ from wafer_jax._version import __version__
 from wafer_jax.cli.audit import audit
 from wafer_jax.cli.check import check
 from wafer_jax.cli.demo import demo
+from wafer_jax.cli.experiment import experiment
 from wafer_jax.cli.generate import generate
 from wafer_jax.cli.info import info
 from wafer_jax.cli.programs import run, show
@@ -34,7 +35,7 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-for command in (demo, generate, check, info, run, show, sweep, audit, validate):
+for command in (demo, generate, check, info, run, show, sweep, audit, validate, experiment):
     app.command()(command)
 
 

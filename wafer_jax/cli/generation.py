@@ -129,9 +129,8 @@ def show_cycles(out: Output, generation: "Generation") -> None:
     rows = hw.mesh[0]
     if g.prefill.tokens < 4 * rows:
         out.show(
-            f"A prefill of fewer than {4 * rows} tokens costs almost as much as one of that many: "
-            f"MeshGEMM's vectors are as long as the tokens in one of {rows} rows, and short ones "
-            "are mostly set-up."
+            f"A prefill of fewer than {4 * rows} tokens is mostly set-up: MeshGEMM's vectors are "
+            f"as long as the tokens in one of {rows} rows, and no faster to start when short."
         )
 
 

@@ -20,6 +20,7 @@ from wafer_jax.collectives import (
     gemm_allgather,
     gemm_cannon,
     gemm_summa,
+    gemm_summa_segments,
     gemm_transposed,
     gemv,
     gemv_pipeline,
@@ -60,6 +61,7 @@ gemms = SimpleNamespace(
     allgather=gemm_allgather.program,
     cannon=gemm_cannon.program,
     summa=gemm_summa.program,
+    summa_segments=gemm_summa_segments.program,
     transposed=gemm_transposed.program,
 )
 """What the package exports as ``gemm``: MeshGEMM's functions, and the other products' programs."""
@@ -81,6 +83,7 @@ __all__ = [
     "gemm_allgather",
     "gemm_cannon",
     "gemm_summa",
+    "gemm_summa_segments",
     "gemm_transposed",
     "gemms",
     "gemv",

@@ -11,6 +11,7 @@ A line has two ends, so a thread may first send and then receive: nobody waits f
 import jax
 
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.line_blocks import (
     block,
     block_elements,
@@ -26,6 +27,7 @@ from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
 
 
+@checked
 def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float32") -> Program:
     """Give tile x [n] of PE i of a line to all its PEs, as block i of their tiles y [P, n].
 
@@ -68,6 +70,7 @@ def apply(tiles: jax.Array, axis: Axis = "x") -> jax.Array:
     return collect(tiles, axis)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x") -> int:
     """Cycles: the larger of what the longest way and the busiest cores take.
 

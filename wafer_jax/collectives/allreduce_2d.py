@@ -13,6 +13,7 @@ import jax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import allreduce_ktree, allreduce_pipeline, allreduce_ring
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.line_blocks import block_elements
 from wafer_jax.collectives.lines import line_length
 from wafer_jax.collectives.parts import Part
@@ -68,6 +69,7 @@ _ALGORITHMS = {
 }
 
 
+@checked
 def program(
     hw: HardwareSpec,
     words: int,
@@ -122,6 +124,7 @@ def apply(
     return _named(columns).apply(_named(rows).apply(tiles, "x", op, k), "y", op, k)
 
 
+@checked
 def cost(
     hw: HardwareSpec,
     words: int,

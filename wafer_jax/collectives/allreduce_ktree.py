@@ -14,8 +14,10 @@ from functools import lru_cache, partial
 import jax
 import jax.numpy as jnp
 
+from wafer_jax.arguments import shown
 from wafer_jax.builder import ProgramBuilder, RoleBuilder, ThreadBuilder
 from wafer_jax.collectives import broadcast as flood
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.lines import Lines, line_length
 from wafer_jax.collectives.parts import Part, add_roles, nothing
 from wafer_jax.collectives.tiles import Axis, axis_index
@@ -36,6 +38,9 @@ from wafer_jax.events import Tile
 from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES, HardwareSpec
 from wafer_jax.program import Program
 
+MAX_PHASES = 16
+"""Pairs over so many phases are 65,536 PEs, more than a line has."""
+
 
 @lru_cache(maxsize=1024)
 def phases_of(length: int, k: int = 2, groups: tuple[int, ...] | None = None) -> Phases:
@@ -53,10 +58,10 @@ def phases_of(length: int, k: int = 2, groups: tuple[int, ...] | None = None) ->
         number for which a group has about P^(1/K) members.
 
     Raises:
-      WaferError: k < 1, or ``groups`` that do not fit.
+      WaferError: k below 1 or over `MAX_PHASES`, or ``groups`` that do not fit.
     """
-    if k < 1:
-        raise WaferError(f"a K-tree of {k} phases: choose k >= 1")
+    if not 1 <= k <= MAX_PHASES:
+        raise WaferError(f"a K-tree of {shown(k)} phases: choose k >= 1, at most {MAX_PHASES}")
     if groups is not None and len(groups) != k - 1:
         raise WaferError(
             f"groups={groups}: a K-tree with k={k} takes {k - 1} numbers, the last phase is 1 group"
@@ -97,6 +102,7 @@ def root_of(length: int, k: int = 2, groups: tuple[int, ...] | None = None) -> i
     return final_root(phases_of(length, k, groups), length)
 
 
+@checked
 def program(
     hw: HardwareSpec,
     words: int,
@@ -215,6 +221,7 @@ def apply(
     return jnp.broadcast_to(total, tiles.shape) if broadcast else total
 
 
+@checked
 def cost(
     hw: HardwareSpec,
     words: int,

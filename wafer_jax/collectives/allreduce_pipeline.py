@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from wafer_jax.builder import ProgramBuilder, ThreadBuilder
 from wafer_jax.collectives import allreduce_ktree
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.line_blocks import block_elements
 from wafer_jax.collectives.lines import line_length
 from wafer_jax.collectives.parts import Part, add_roles, nothing
@@ -28,6 +29,7 @@ from wafer_jax.plmr import plmr
 from wafer_jax.program import Program
 
 
+@checked
 def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float32") -> Program:
     """Sum tile x along every line, in place, on every PE.
 
@@ -84,6 +86,7 @@ def apply(tiles: jax.Array, axis: Axis = "x", op: Op = "add") -> jax.Array:
     return jnp.broadcast_to(total, tiles.shape)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x") -> int:
     """Cycles: ``2 alpha (P - 1) + beta P + 2 (s + B)`` on a line of P PEs, exact.
 

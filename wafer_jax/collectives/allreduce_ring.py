@@ -24,6 +24,7 @@ import numpy as np
 from jax import lax
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder, ThreadBuilder
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.line_blocks import block_elements
 from wafer_jax.collectives.lines import Lines, line_length
 from wafer_jax.collectives.parts import Part, add_roles, nothing
@@ -51,6 +52,7 @@ def chunk_words(words: int, length: int) -> list[int]:
     return [size + (c < longer) for c in range(length)]
 
 
+@checked
 def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float32") -> Program:
     """Sum tile x along every line, in place, on every PE.
 
@@ -169,6 +171,7 @@ def apply(tiles: jax.Array, axis: Axis = "x", op: Op = "add") -> jax.Array:
     return jnp.broadcast_to(total, tiles.shape)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x") -> int:
     """Cycles: ``max(1 + s, 2) + sum(L) + 2 (P - 1) (w + 2) + (2 P - 3) s``, the longest chunk's.
 

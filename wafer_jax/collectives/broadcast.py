@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.lines import Lines, check_position, line_length
 from wafer_jax.collectives.tiles import Axis, axis_index
 from wafer_jax.collectives.tree_cost import pass_cycles
@@ -29,6 +30,7 @@ def paint(lines: Lines, color: int, root: int) -> None:
             lines.route(color, side[1:], behind, (ahead, RAMP))
 
 
+@checked
 def program(
     hw: HardwareSpec, words: int, axis: Axis = "x", root: int = 0, dtype: str = "float32"
 ) -> Program:
@@ -72,6 +74,7 @@ def apply(tiles: jax.Array, axis: Axis = "x", root: int = 0) -> jax.Array:
     return jnp.broadcast_to(source, tiles.shape)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x", root: int = 0) -> int:
     """Cycles: ``s + 2 R + 1 + h d + B`` with d the distance from the root to the far end.
 

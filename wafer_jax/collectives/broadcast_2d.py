@@ -10,12 +10,14 @@ from jax import lax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives.broadcast import paint
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.lines import Lines, check_position
 from wafer_jax.collectives.tree_cost import pass_cycles
 from wafer_jax.hardware import DTYPE_BYTES, RAMP, WORD_BYTES, HardwareSpec, N, S
 from wafer_jax.program import Program
 
 
+@checked
 def program(
     hw: HardwareSpec, words: int, y: int = 0, x: int = 0, dtype: str = "float32"
 ) -> Program:
@@ -73,6 +75,7 @@ def apply(tiles: jax.Array, y: int = 0, x: int = 0) -> jax.Array:
     return jnp.broadcast_to(lax.slice_in_dim(row, x, x + 1, axis=tiles.ndim - 1), tiles.shape)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, y: int = 0, x: int = 0) -> int:
     """Cycles: ``s + 2 R + 1 + h d + B``, d links from the source to the furthest corner; exact.
 

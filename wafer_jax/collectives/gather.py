@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.line_blocks import (
     STREAM,
     block,
@@ -24,6 +25,7 @@ from wafer_jax.hardware import RAMP, HardwareSpec
 from wafer_jax.program import Program
 
 
+@checked
 def program(
     hw: HardwareSpec, words: int, axis: Axis = "x", root: int = 0, dtype: str = "float32"
 ) -> Program:
@@ -74,6 +76,7 @@ def apply(tiles: jax.Array, axis: Axis = "x", root: int = 0) -> jax.Array:
     return jnp.expand_dims(jnp.moveaxis(tiles, where, 0), where)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x", root: int = 0) -> int:
     """Cycles to an end: ``s + 2 T_R + 1 + h + (P - 1) w``, and the turns, see `collect_cycles`.
 

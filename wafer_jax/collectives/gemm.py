@@ -15,6 +15,7 @@ from jax import lax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import compute_shift, interleave
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.compute_shift import COLORS, Ends, Operand
 from wafer_jax.collectives.gemm_cost import cost, cost_parts
 from wafer_jax.collectives.gemm_layout import (
@@ -39,6 +40,7 @@ __all__ = ["apply", "cost", "cost_parts", "load", "mesh", "program", "tile_opera
 Align = Literal["chip", "left", "host"]
 
 
+@checked
 def program(
     hw: HardwareSpec,
     m: int,

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder
 from wafer_jax.collectives import gemm_broadcast
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.gemm_broadcast import apply, load
 from wafer_jax.collectives.gemm_broadcast_cost import allgather_cost_parts as cost_parts
 from wafer_jax.collectives.gemm_broadcast_cost import gathered_product_cycles as product_cycles
@@ -34,6 +35,7 @@ _SEND, _RECEIVE = (1, 2), (3, 4)
 _DONE = 0
 
 
+@checked
 def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> Program:
     """C = A B for A [m, k] and B [k, n].
 
@@ -146,6 +148,7 @@ def _together(tiles: list[Tile]) -> Slice:
     return Slice(tiles[0].offset, 1, sum(t.words for t in tiles), tiles[0].dtype)
 
 
+@checked
 def cost(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> int:
     """Cycles of `program` with the same arguments; `gemm_broadcast_cost` has the closed form."""
     return cost_parts(hw, m, k, n, dtype=dtype).total

@@ -27,6 +27,7 @@ from jax import lax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import compute_shift
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.compute_shift import COLORS, Ends, Operand
 from wafer_jax.collectives.gemm_cannon_cost import cost, cost_parts
 from wafer_jax.collectives.gemm_layout import (
@@ -49,6 +50,7 @@ from wafer_jax.program import Program
 __all__ = ["apply", "cost", "cost_parts", "load", "program", "tile_operands"]
 
 
+@checked
 def program(
     hw: HardwareSpec,
     m: int,

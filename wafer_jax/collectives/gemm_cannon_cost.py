@@ -20,6 +20,7 @@ Exact where products hide the hops, and off by a few cycles per step elsewhere, 
 
 from collections.abc import Iterator
 
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.compute_shift_cost import (
     align_cycles,
     arrival_cycles,
@@ -32,6 +33,7 @@ from wafer_jax.collectives.kernels import clear_cycles, copy_cycles, gemm_cycles
 from wafer_jax.hardware import HardwareSpec
 
 
+@checked
 def cost(
     hw: HardwareSpec, m: int, k: int, n: int, *, align: str = "chip", dtype: str = "float32"
 ) -> int:
@@ -39,6 +41,7 @@ def cost(
     return cost_parts(hw, m, k, n, align=align, dtype=dtype).total
 
 
+@checked
 def cost_parts(
     hw: HardwareSpec, m: int, k: int, n: int, *, align: str = "chip", dtype: str = "float32"
 ) -> Parts:

@@ -7,9 +7,12 @@ all lengths take the same step, as long as a launch takes longer than the two ho
 import math
 from dataclasses import dataclass
 
+from wafer_jax.arguments import shown
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.compute_shift_cost import align_cycles, looped, step_cycles
 from wafer_jax.collectives.gemm_layout import Layout, aligned_on_chip, block_words, layout_of
 from wafer_jax.collectives.kernels import clear_cycles, gemm_cycles
+from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec
 
 
@@ -33,6 +36,7 @@ class Parts:
         return self.compute + self.align + self.exposed
 
 
+@checked
 def cost(
     hw: HardwareSpec,
     m: int,
@@ -49,6 +53,7 @@ def cost(
     return cost_parts(hw, m, k, n, align=align, dtype=dtype, **options).total
 
 
+@checked
 def cost_parts(
     hw: HardwareSpec,
     m: int,
@@ -63,11 +68,13 @@ def cost_parts(
     """Cycles of ``gemm.program`` with the same arguments, by what they are for.
 
     Raises:
-      WaferError: A size below 1, an unknown ``align``.
+      WaferError: A size below 1, an unknown ``align``, negative ``product_cycles``.
     """
     layout = layout_of(hw.mesh, m, k, n)
     if product_cycles is None:
         product_cycles = gemm_cycles(hw, layout.tile_m, layout.block_k, layout.tile_n, dtype)
+    if product_cycles < 0:
+        raise WaferError(f"product_cycles={shown(product_cycles)}: choose at least 0")
     compute = clear_cycles(hw, layout.tile_m * layout.tile_n) + layout.steps * product_cycles
     aligning = align_rounds_cycles(hw, layout, align, dtype)
     shifts = layout.steps if home else layout.steps - 1

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wafer_jax.arguments import whole
 from wafer_jax.collectives.interleave import order, position
 from wafer_jax.collectives.tiles import tile_matrix, tile_size
 from wafer_jax.errors import WaferError
@@ -65,8 +66,9 @@ def layout_of(mesh: tuple[int, int], m: int, k: int, n: int) -> Layout:
     """Cut a product of dense sizes, rounded up to whole tiles.
 
     Raises:
-      WaferError: A size below 1.
+      WaferError: A size that is no whole number, or below 1.
     """
+    m, k, n = (whole(size, f"size {name}") for name, size in zip("mkn", (m, k, n), strict=True))
     if min(m, k, n) < 1:
         raise WaferError(f"MeshGEMM of [{m}, {k}] x [{k}, {n}]: sizes must be at least 1")
     height, width = mesh

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder
 from wafer_jax.collectives import gemm_broadcast
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.compute_shift import clear
 from wafer_jax.collectives.gemm_broadcast import apply, load
 from wafer_jax.collectives.gemm_broadcast_cost import shared_cycles
@@ -42,6 +43,7 @@ _DONE = 0
 _BUFFERS = 2
 
 
+@checked
 def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> Program:
     """C = A B for A [m, k] and B [k, n].
 
@@ -158,6 +160,7 @@ def _stream(
         stream.signal(_DONE)
 
 
+@checked
 def cost(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> int:
     """Cycles of `program` with the same arguments; `gemm_broadcast_cost` has the closed form."""
     return cost_parts(hw, m, k, n, dtype=dtype).total

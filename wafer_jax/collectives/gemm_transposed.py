@@ -32,6 +32,7 @@ from jax import lax
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder
 from wafer_jax.collectives import interleave, launches
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.gemm_layout import cut, join
 from wafer_jax.collectives.gemm_transposed_cost import cost, cost_parts
 from wafer_jax.collectives.gemm_transposed_layout import (
@@ -60,6 +61,7 @@ _EAST, _WEST = (3, 4), (5, 6)
 """Colours of the chains that run east, and west; a PE sends on the one of its parity."""
 
 
+@checked
 def program(hw: HardwareSpec, m: int, k: int, n: int, *, dtype: str = "float32") -> Program:
     """C = A B^T for A [m, k] and B [n, k].
 

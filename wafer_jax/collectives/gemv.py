@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import allreduce_ktree, gemv_pipeline, gemv_ring
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.gemv_local import add_tiles, check_operands, cost_parts, product
 from wafer_jax.collectives.lines import line_length
 from wafer_jax.collectives.tiles import (
@@ -29,6 +30,7 @@ from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
 
 
+@checked
 def program(
     hw: HardwareSpec,
     rows: int,
@@ -120,6 +122,7 @@ def _dense(x: jax.Array, w: jax.Array, axis: Axis, broadcast: bool) -> jax.Array
     return tiles[:, :1, :] if axis == "y" else tiles[:, :, :1]
 
 
+@checked
 def cost(
     hw: HardwareSpec,
     rows: int,

@@ -8,12 +8,14 @@ import jax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import allreduce_pipeline
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.gemv_local import add_tiles, cost_parts, product
 from wafer_jax.collectives.tiles import Axis
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
 
 
+@checked
 def program(
     hw: HardwareSpec, rows: int, cols: int, axis: Axis = "y", dtype: str = "float32"
 ) -> Program:
@@ -52,6 +54,7 @@ def apply(x: jax.Array, w: jax.Array, axis: Axis = "y") -> jax.Array:
     return allreduce_pipeline.apply(product(x, w), axis)
 
 
+@checked
 def cost(hw: HardwareSpec, rows: int, cols: int, axis: Axis = "y", dtype: str = "float32") -> int:
     """Cycles: the local product, then the allreduce (`allreduce_pipeline.cost`), exact."""
     compute, words = cost_parts(hw, rows, cols, axis, dtype)

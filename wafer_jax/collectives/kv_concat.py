@@ -12,10 +12,12 @@ import jax.numpy as jnp
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import kv_slots
+from wafer_jax.collectives.checked import checked
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.program import Program
 
 
+@checked
 def program(
     hw: HardwareSpec, elements: int, length: int, slots: int, dtype: str = "float32"
 ) -> Program:
@@ -58,6 +60,7 @@ def capacity(cache: jax.Array) -> int:
     return cache.shape[0]
 
 
+@checked
 def cost(hw: HardwareSpec, elements: int, length: int, slots: int, dtype: str = "float32") -> int:
     """Cycles of `program` with the same arguments: one copy within the SRAM of the last row.
 

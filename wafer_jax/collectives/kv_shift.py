@@ -25,6 +25,7 @@ import jax.numpy as jnp
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder
 from wafer_jax.collectives import kv_slots
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.gemm_layout import block_words
 from wafer_jax.collectives.tree_cost import pass_cycles
 from wafer_jax.errors import WaferError
@@ -123,6 +124,7 @@ def check_room(cache: jax.Array, length: int, slot_axis: int = 0) -> None:
         )
 
 
+@checked
 def program(
     hw: HardwareSpec, elements: int, length: int, slots: int, dtype: str = "float32"
 ) -> Program:
@@ -178,6 +180,7 @@ def _is_full(y: int, length: int, rows: int, slots: int) -> bool:
     return length // rows + (y >= rows - length % rows) == slots
 
 
+@checked
 def cost(hw: HardwareSpec, elements: int, length: int, slots: int, dtype: str = "float32") -> int:
     """Cycles of `program` with the same arguments.
 

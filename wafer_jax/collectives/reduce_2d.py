@@ -11,6 +11,7 @@ import jax
 
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import reduce_auto_gen, reduce_binary_tree, reduce_star
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.lines import Lines
 from wafer_jax.collectives.preorder_bulk import reduce_preorder
 from wafer_jax.collectives.preorder_cost import critical_path_cycles
@@ -49,6 +50,7 @@ def trees_of(hw: HardwareSpec, words: int, scheme: str = "auto_gen") -> tuple[Pa
     return SCHEMES[scheme](hw, words, width), SCHEMES[scheme](hw, words, height)
 
 
+@checked
 def program(
     hw: HardwareSpec, words: int, scheme: str = "auto_gen", dtype: str = "float32"
 ) -> Program:
@@ -88,6 +90,7 @@ def apply(tiles: jax.Array, along_x: Parents, along_y: Parents, op: Op = "add") 
     return reduce_preorder(reduce_preorder(tiles, along_x, "x", op), along_y, "y", op)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, scheme: str = "auto_gen") -> int:
     """Cycles: those of a row, then those of a column; every PE of the column starts together.
 

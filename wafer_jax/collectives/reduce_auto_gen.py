@@ -14,6 +14,7 @@ from math import isqrt
 import jax
 
 from wafer_jax.collectives import preorder_search, reduce_binary_tree, reduce_star
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.lines import line_length
 from wafer_jax.collectives.preorder_bulk import reduce_preorder
 from wafer_jax.collectives.preorder_cost import critical_path_cycles
@@ -46,6 +47,7 @@ def tree_of(hw: HardwareSpec, words: int, length: int) -> Parents:
     return min(trees, key=lambda tree: critical_path_cycles(hw, words, tree))
 
 
+@checked
 def program(
     hw: HardwareSpec,
     words: int,
@@ -81,10 +83,12 @@ def apply(tiles: jax.Array, tree: Parents, axis: Axis = "x", op: Op = "add") -> 
     return reduce_preorder(tiles, tuple(tree), axis, op)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x", tree: Parents | None = None) -> int:
     """Cycles of the tree's critical path, with each link free when a word comes.
 
-    Exact for the generated trees wherever it was tried (up to 64 PEs). In other trees words that
+    Exact for the generated trees of the presets wherever it was tried (up to 64 PEs), and up to
+    two cycles too many on machines with shorter or deeper queues. In other trees words that
     wait for their turn share links with those of the subtree that they cross: up to 5 cycles or
     6 % for the trees of `model_tree`, up to 10 cycles or 16 % for any tree over 6 PEs.
 

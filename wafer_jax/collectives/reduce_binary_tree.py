@@ -8,6 +8,7 @@ takes about log2(P) / 2 + 2 colours.
 
 import jax
 
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.lines import line_length
 from wafer_jax.collectives.preorder_bulk import reduce_preorder
 from wafer_jax.collectives.preorder_cost import critical_path_cycles
@@ -23,6 +24,7 @@ def tree_of(length: int) -> Parents:
     return tuple(i - (i & -i) if i else -1 for i in range(length))
 
 
+@checked
 def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float32") -> Program:
     """Binary-tree reduce of tile x along every line, in place at position 0.
 
@@ -50,6 +52,7 @@ def apply(tiles: jax.Array, axis: Axis = "x", op: Op = "add") -> jax.Array:
     return reduce_preorder(tiles, tree_of(tiles.shape[axis_index(axis)]), axis, op)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x") -> int:
     """Cycles of the critical path, with each link free when a word comes (`preorder_cost`).
 

@@ -9,6 +9,7 @@ P - 1. With the root inside the line two half-chains meet at it.
 import jax
 
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.lines import Lines, check_position, line_length
 from wafer_jax.collectives.tiles import Axis, axis_index
 from wafer_jax.collectives.tree import emit, paint, whole
@@ -18,6 +19,7 @@ from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES, HardwareSpec
 from wafer_jax.program import Program
 
 
+@checked
 def program(
     hw: HardwareSpec, words: int, axis: Axis = "x", root: int = 0, dtype: str = "float32"
 ) -> Program:
@@ -55,6 +57,7 @@ def apply(tiles: jax.Array, axis: Axis = "x", root: int = 0, op: Op = "add") -> 
     return reduce_tree(tiles, whole(length, root), axis, op)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x", root: int = 0) -> int:
     """Cycles: ``s + (P - 1)(2 R + 1 + h) + B`` for a root at an end of a line of P PEs.
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.tree import check_colors, whole
 from wafer_jax.collectives.tree_bulk import Op, reduce_tree
 from wafer_jax.collectives.tree_cost import pass_cycles
@@ -25,6 +26,7 @@ def places(mesh: tuple[int, int]) -> np.ndarray:
     return place
 
 
+@checked
 def program(hw: HardwareSpec, words: int, dtype: str = "float32") -> Program:
     """Reduce tile x of the whole mesh, in place at PE (0, 0); other PEs keep their x.
 
@@ -81,6 +83,7 @@ def apply(tiles: jax.Array, op: Op = "add") -> jax.Array:
     return reduce_tree(line, whole(height * width, 0), "x", op)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int) -> int:
     """Cycles: ``s + (P - 1)(2 R + 1 + h) + B`` with P = Y X, a chain's, exact."""
     stages = hw.num_pes - 1

@@ -7,6 +7,7 @@ and one queue do for a line of any length.
 
 import jax
 
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.lines import line_length
 from wafer_jax.collectives.preorder_bulk import reduce_preorder
 from wafer_jax.collectives.preorder_tree import Parents, tree_program
@@ -22,6 +23,7 @@ def tree_of(length: int) -> Parents:
     return (-1, *[0] * (length - 1))
 
 
+@checked
 def program(hw: HardwareSpec, words: int, axis: Axis = "x", dtype: str = "float32") -> Program:
     """Star reduce of tile x along every line, in place at position 0; other PEs keep their x.
 
@@ -47,6 +49,7 @@ def apply(tiles: jax.Array, axis: Axis = "x", op: Op = "add") -> jax.Array:
     return reduce_preorder(tiles, tree_of(tiles.shape[axis_index(axis)]), axis, op)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x") -> int:
     """Cycles: ``s + 2 R + 1 + h + (P - 1) B``, and for P > 2 also ``(s + 1 + h) + (P - 3) g``.
 

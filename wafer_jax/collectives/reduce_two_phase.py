@@ -8,6 +8,7 @@ routers inside a group without touching its cores. Four colours.
 import jax
 
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.lines import Lines, line_length
 from wafer_jax.collectives.tiles import Axis, axis_index, tile_size
 from wafer_jax.collectives.tree import Group, Phases, emit, paint
@@ -33,6 +34,7 @@ def phases_of(length: int, group: int) -> Phases:
     return tuple(Group(n, 0) for n in sizes), (Group(count, 0),)
 
 
+@checked
 def program(
     hw: HardwareSpec, words: int, group: int, axis: Axis = "x", dtype: str = "float32"
 ) -> Program:
@@ -69,6 +71,7 @@ def apply(tiles: jax.Array, group: int, axis: Axis = "x", op: Op = "add") -> jax
     return reduce_tree(tiles, phases_of(tiles.shape[axis_index(axis)], group), axis, op)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, group: int, axis: Axis = "x") -> int:
     """Cycles of G groups of S PEs, the first of S0, with c = 2 R + 1 + h per stage.
 

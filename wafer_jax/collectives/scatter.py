@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.line_blocks import (
     STREAM,
     block,
@@ -31,6 +32,7 @@ def ways(length: int, root: int) -> list[range]:
     return sorted((side for side in sides if side), key=len, reverse=True)
 
 
+@checked
 def program(
     hw: HardwareSpec, words: int, axis: Axis = "x", root: int = 0, dtype: str = "float32"
 ) -> Program:
@@ -81,6 +83,7 @@ def apply(tiles: jax.Array, axis: Axis = "x", root: int = 0) -> jax.Array:
     return jnp.moveaxis(held, 0, where % 3)
 
 
+@checked
 def cost(hw: HardwareSpec, words: int, axis: Axis = "x", root: int = 0) -> int:
     """Cycles from an end: ``max(s, 1) + (P - 1) w + (P - 2) (2 s + 1) + 2 T_R + 1 + h (P - 1)``.
 

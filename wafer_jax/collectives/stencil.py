@@ -27,6 +27,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from wafer_jax.builder import ProgramBuilder, RoleBuilder
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.kernels import accumulate
 from wafer_jax.collectives.stencil_cost import (
     check_iterations,
@@ -94,6 +95,7 @@ def _clear(words: int) -> Kernel:
     return Kernel(name="clear", fn=lambda weights: jnp.zeros(words, jnp.float32))
 
 
+@checked
 def program(
     hw: HardwareSpec,
     height: int,

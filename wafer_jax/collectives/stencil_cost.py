@@ -26,9 +26,11 @@ from collections.abc import Callable, Generator
 from functools import lru_cache
 from itertools import chain
 
+from wafer_jax.arguments import shown
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.tree_cost import pass_cycles
 from wafer_jax.errors import WaferError
-from wafer_jax.hardware import HardwareSpec
+from wafer_jax.hardware import WORD_BYTES, HardwareSpec
 
 Thread = Generator[Callable[[], int | None], int, None]
 
@@ -66,6 +68,15 @@ def check_iterations(iterations: int) -> None:
     """Raise ``WaferError`` below 1."""
     if iterations < 1:
         raise WaferError(f"stencil: {iterations} iterations: run at least 1")
+
+
+def _check_halo(hw: HardwareSpec, height: int, width: int, radius: int) -> None:
+    """Raise ``WaferError`` if not even the halo fits: its words are followed one by one."""
+    if WORD_BYTES * 2 * radius * (height + width) > hw.sram_bytes:
+        raise WaferError(
+            f"stencil of radius {shown(radius)} on tiles of {shown(height)}x{shown(width)}: a halo "
+            f"larger than the {hw.sram_bytes} bytes of SRAM: use smaller tiles"
+        )
 
 
 def neighbours(hw: HardwareSpec) -> tuple[int, int]:
@@ -119,6 +130,7 @@ def clear_cycles(hw: HardwareSpec, height: int, width: int, radius: int) -> int:
     return math.ceil(hw.copy_cycles(2 * radius * (height + width)))
 
 
+@checked
 def cost(
     hw: HardwareSpec,
     height: int,
@@ -170,6 +182,7 @@ def _ends(
     """Cycles after 1, 2, .. iterations, five at most."""
     check_tile(hw.mesh, height, width, radius)
     check_iterations(iterations)
+    _check_halo(hw, height, width, radius)
     vertical, horizontal = neighbours(hw)
     streams = [[height] * radius] * horizontal + [[radius * width]] * vertical
     core = core_cycles(hw, height, width, radius, completion_tasks)

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.builder import ProgramBuilder
+from wafer_jax.collectives.checked import checked
 from wafer_jax.collectives.lines import Lines
 from wafer_jax.collectives.tree_cost import pass_cycles
 from wafer_jax.collectives.turns import collect_cycles, paint_collect, paint_deal
@@ -37,6 +38,7 @@ _SEND, _RECEIVE = range(2)
 """Threads: a PE's turn to send may come after the one to receive."""
 
 
+@checked
 def program(hw: HardwareSpec, rows: int, cols: int, dtype: str = "float32") -> Program:
     """Tile x [rows, cols] of PE (y, x), transposed, as tile y [cols, rows] of PE (x, y).
 
@@ -119,6 +121,7 @@ def kernel_cycles(hw: HardwareSpec, rows: int, cols: int, dtype: str = "float32"
     return math.ceil(rows * hw.vector_cycles(cols, dtype))
 
 
+@checked
 def cost(hw: HardwareSpec, rows: int, cols: int, dtype: str = "float32") -> int:
     """Cycles of N x N PEs with tiles of w words: N - 1 turns, twice the way, and the kernel.
 

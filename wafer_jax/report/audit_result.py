@@ -3,6 +3,7 @@
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from html import escape
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -177,6 +178,9 @@ class Audit:
     def __str__(self) -> str:
         return rendered(self.tables())
 
+    def _repr_html_(self) -> str:
+        return preformatted(self)
+
     def record(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         return {
@@ -201,7 +205,15 @@ class Audit:
 def rendered(parts: Sequence[RenderableType]) -> str:
     """What a console would show, as text."""
     out = io.StringIO()
-    console = Console(file=out, width=WIDTH, highlight=False)
+    # In a notebook a console would display what it should write to the file.
+    console = Console(
+        file=out, width=WIDTH, highlight=False, force_terminal=False, force_jupyter=False
+    )
     for part in parts:
         console.print(part, soft_wrap=isinstance(part, str))
     return "\n".join(line.rstrip() for line in out.getvalue().rstrip().splitlines())
+
+
+def preformatted(shown: object) -> str:
+    """Text as HTML, for notebooks."""
+    return f"<pre>{escape(str(shown))}</pre>"

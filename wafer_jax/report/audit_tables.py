@@ -14,7 +14,7 @@ from rich.console import RenderableType
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.report.audit import Progress, audit
 from wafer_jax.report.audit_growth import Growth, growth
-from wafer_jax.report.audit_result import Audit, rendered
+from wafer_jax.report.audit_result import Audit, preformatted, rendered
 from wafer_jax.report.audit_subject import check_sizes
 from wafer_jax.report.frames import cell, table
 from wafer_jax.runtime.algorithms import ALGORITHMS
@@ -80,6 +80,9 @@ class ComplianceTable:
 
     def __str__(self) -> str:
         return rendered(self.tables())
+
+    def _repr_html_(self) -> str:
+        return preformatted(self)
 
     def record(self) -> dict[str, Any]:
         """Plain values, for JSON."""

@@ -59,7 +59,7 @@ def cell(value: Any) -> str:
 
 def _percent(value: float) -> str:
     """Percents stand under each other with one decimal."""
-    return f"{value:.1f}"
+    return "" if math.isnan(value) else f"{value:.1f}"
 
 
 def _real(value: float) -> str:

@@ -25,7 +25,7 @@ def check_plot(path: str | Path, *inputs: str | Path) -> Path:
       WaferError: matplotlib is missing, it cannot write such a file, or as for ``check_output``.
     """
     path = check_output(path, *inputs)
-    formats = _figure((1, 1)).canvas.get_supported_filetypes()
+    formats = new_figure((1, 1)).canvas.get_supported_filetypes()
     if path.suffix[1:].lower() not in formats:
         raise WaferError(f"cannot draw {path}: give a file that ends in .png, .svg or .pdf")
     return path
@@ -44,7 +44,7 @@ def plot_operators(breakdowns: dict[str, pd.DataFrame], path: str | Path, title:
     """
     path = check_plot(path)
     heights = [1 + len(frame) for frame in breakdowns.values()]
-    figure = _figure((9, 1.2 + 0.23 * sum(heights)))
+    figure = new_figure((9, 1.2 + 0.23 * sum(heights)))
     panels = figure.subplots(len(breakdowns), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (name, frame) in zip(panels, breakdowns.items(), strict=True):
         _bars(axes, frame)
@@ -82,7 +82,7 @@ def plot_validation(points: pd.DataFrame, path: str | Path) -> None:
       WaferError: As for ``check_plot``.
     """
     path = check_plot(path)
-    figure = _figure((6.5, 6))
+    figure = new_figure((6.5, 6))
     axes = figure.subplots()
     drawn = points[(points["published"] > 0) & (points["ours"] > 0)]
     for number, (family, rows) in enumerate(drawn.groupby("family", sort=False)):
@@ -99,7 +99,12 @@ def plot_validation(points: pd.DataFrame, path: str | Path) -> None:
         figure.savefig(temporary, dpi=150)
 
 
-def _figure(size: tuple[float, float]):
+def new_figure(size: tuple[float, float]):
+    """An empty figure of so many inches, width and height.
+
+    Raises:
+      WaferError: matplotlib is missing.
+    """
     try:
         # Figures made without pyplot need no display and no backend.
         from matplotlib.figure import Figure
