@@ -4,6 +4,7 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -126,6 +127,8 @@ BAD = [
     ({"rope_scaling": {**YARN, "mscale": 1.0}}, "unknown attribute 'mscale'=1.0"),
     ({"rope_scaling": {**YARN, "truncate": "no"}}, "truncate='no' must be true or false"),
     ({"rope_scaling": {**YARN, "beta_fast": 1.0}}, "beta_fast must be above beta_slow"),
+    ({"rope_scaling": {**YARN, "beta_slow": 1e-300}}, "beta_slow=1e-300 must be above 1e-06"),
+    ({"rope_scaling": YARN, "rope_theta": 1}, "yarn needs a rope_theta above 1"),
     ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "'linear' is unsupported"),
     ({"rope_scaling": {"rope_type": "default", "factor": 2.0}}, "unknown attribute 'factor'"),
     ({"rope_scaling": {"rope_type": "llama3"}}, "factor is missing"),
@@ -179,9 +182,8 @@ json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from([*LLAMA3, *YARN, "rope_theta", "type"]), inner, max_size=4
-        )
+        | st.dictionaries(st.sampled_from([*LLAMA3, "rope_theta", "type"]), inner, max_size=4)
+        | st.fixed_dictionaries({**dict.fromkeys(YARN, inner), "rope_type": st.just("yarn")})
     ),
     max_leaves=6,
 )
@@ -196,3 +198,4 @@ def test_hostile_values_never_raise_anything_else(change):
         return
     json.dumps(dataclasses.asdict(config), allow_nan=False)
     assert config.num_heads % config.num_kv_heads == 0
+    assert np.isfinite(config.rope.inverse_frequencies(config.head_dim)).all()

@@ -179,6 +179,8 @@ def read_rope(read: ConfigReader) -> RopeConfig:
     elif kind == "yarn":
         known |= {"factor", "beta_fast", "beta_slow", "attention_factor", "truncate"}
         scaling = _read_yarn(inner)
+        if theta <= 1:
+            inner.problems.append("yarn needs a rope_theta above 1")
     elif kind != "default":
         inner.problems.append(
             f"rope_type={show(kind)} is unsupported ('default', 'llama3' or 'yarn')"
@@ -211,8 +213,8 @@ def _read_yarn(read: ConfigReader) -> YarnScaling:
     factor = read.number("factor", 0.0, 1e6)
     scaling = YarnScaling(
         factor=factor,
-        beta_fast=read.number("beta_fast", 0.0, 1e6, default=32.0),
-        beta_slow=read.number("beta_slow", 0.0, 1e6, default=1.0),
+        beta_fast=read.number("beta_fast", 1e-6, 1e6, default=32.0),
+        beta_slow=read.number("beta_slow", 1e-6, 1e6, default=1.0),
         original_positions=read.integer("original_max_position_embeddings", 1, MAX_POSITIONS),
         magnitude=read.number(
             "attention_factor", 0.0, 1e6, default=0.1 * math.log(max(factor, 1.0)) + 1
