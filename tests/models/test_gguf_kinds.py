@@ -3,6 +3,8 @@
 import gguf
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from models.tiny_llama import TINY, random_weights, write_gguf
 from wafer_jax.errors import WaferError
@@ -223,3 +225,54 @@ def test_rows_that_do_not_fill_blocks_and_factors_that_are_no_numbers(tmp_path):
         good.write_bytes(header[:place] + width.to_bytes(8, "little") + header[place + 8 :])
         with pytest.raises(WaferError, match=message):
             checkpoints.load(good)
+
+
+def test_a_kind_that_is_not_what_was_written(tmp_path):
+    """One bit makes Q4_0 of Q4_1, whose blocks are shorter: every weight would be wrong."""
+    good = write_gguf(tmp_path / "t.gguf", CONFIG, random_weights(CONFIG), quantise=Kind.Q4_1)
+    content = good.read_bytes()
+    last = max(GGUFFile(good).tensors.values(), key=lambda t: t.offset).name
+    for name, message in (
+        ("blk.0.attn_v.weight", "does not start where"),
+        (last, "bytes follow the last"),
+    ):
+        info = GGUFFile(good).tensors[name]
+        text = len(name).to_bytes(8, "little") + name.encode()
+        place = content.index(text) + len(text) + 4 + 8 * len(info.shape)
+        damaged = bytearray(content)
+        damaged[place] = Kind.Q4_0
+        (tmp_path / "bad.gguf").write_bytes(damaged)
+        with pytest.raises(WaferError, match=message):
+            GGUFFile(tmp_path / "bad.gguf")
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("quantised")
+    path = write_gguf(folder / "t.gguf", CONFIG, random_weights(CONFIG), quantise=Kind.Q4_1)
+    return path, path.read_bytes(), checkpoints.load(path)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(place=st.integers(0, 1 << 20), bit=st.integers(0, 7), in_header=st.booleans())
+def test_a_flipped_bit_in_a_quantised_file(quantised, place, bit, in_header):
+    """Refused; or one block differs at most, packed and unpacked alike."""
+    path, good, whole = quantised
+    start = min(info.offset for info in GGUFFile(path).tensors.values())
+    place = place % start if in_header else start + place % (len(good) - start)
+    content = bytearray(good)
+    content[place] ^= 1 << bit
+    path.write_bytes(content)
+    try:
+        found = checkpoints.load(path)
+    except WaferError:
+        return
+    finally:
+        path.write_bytes(good)
+    assert {k: v.shape for k, v in found.weights.items()} == {
+        k: v.shape for k, v in whole.weights.items()
+    }
+    different = sum(int((found.weights[n] != w).sum()) for n, w in whole.weights.items())
+    assert different <= (0 if in_header else 32)

@@ -98,8 +98,7 @@ class GGUFFile:
         align = self.metadata.get("general.alignment", 32)
         if isinstance(align, bool) or not isinstance(align, int) or not 0 < align <= 1 << 16:
             cursor.fail(f"general.alignment={align!r} is out of range")
-        start = -(-cursor.position // align) * align
-        self.tensors = _place(headers, start, cursor)
+        self.tensors = _place(headers, align, cursor)
 
     def read(self, name: str) -> np.ndarray:
         """Read one tensor and undo its quantisation.
@@ -209,16 +208,23 @@ def _tensor_header(cursor: _Cursor) -> TensorInfo:
     return TensorInfo(name, tuple(reversed(dims)), kind, offset, num_bytes)
 
 
-def _place(headers: list[TensorInfo], start: int, cursor: _Cursor) -> dict[str, TensorInfo]:
-    """Make offsets absolute; check that the tensors are distinct, disjoint and inside the file."""
+def _place(headers: list[TensorInfo], align: int, cursor: _Cursor) -> dict[str, TensorInfo]:
+    """Make offsets absolute; check that the tensors are distinct and fill the file.
+
+    They follow one another up to alignment, as ggml's own reader wants it. So a damaged offset or
+    storage type cannot pass for another.
+    """
+    aligned = lambda position: -(-position // align) * align
     placed: dict[str, TensorInfo] = {}
-    end = start
+    start = end = aligned(cursor.position)
     for header in sorted(headers, key=lambda h: h.offset):
         info = replace(header, offset=start + header.offset)
         if info.name in placed:
             cursor.fail(f"tensor {info.name!r} appears twice")
         if info.offset < end:
             cursor.fail(f"tensor {info.name!r} overlaps another")
+        if info.offset != aligned(end):
+            cursor.fail(f"tensor {info.name!r} does not start where the last one ends")
         end = info.offset + info.num_bytes
         if end > len(cursor.data):
             raise WaferError(
@@ -226,6 +232,8 @@ def _place(headers: list[TensorInfo], start: int, cursor: _Cursor) -> dict[str, 
                 "the file is truncated or damaged; download it again"
             )
         placed[info.name] = info
+    if len(cursor.data) > aligned(end):
+        cursor.fail(f"{len(cursor.data) - end} bytes follow the last tensor")
     return placed
 
 
