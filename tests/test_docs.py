@@ -8,6 +8,8 @@ import matplotlib.pyplot as plt
 import pytest
 import yaml
 
+from wafer_jax.models import families
+
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
 
@@ -26,10 +28,15 @@ def test_nothing_is_left_to_fill_in(page):
 
 @pytest.mark.parametrize(
     ("page", "blocks", "printed"),
-    [("tutorial_collective.md", 5, "cycles"), ("long_runs.md", 5, "saved with mesh [2, 16]")],
+    [
+        ("tutorial_collective.md", 5, "cycles"),
+        ("long_runs.md", 5, "saved with mesh [2, 16]"),
+        ("models.md", 3, "below 1e-5: True"),
+    ],
 )
 def test_the_code_of_a_page_runs(page, blocks, printed, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(families, "FAMILIES", dict(families.FAMILIES))  # a page adds one
     found = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / page).read_text(), re.DOTALL)
     assert len(found) == blocks
     exec("\n".join(found), {})

@@ -9,7 +9,7 @@ import tokenizers
 from models.tiny_llama import TINY, random_weights, write_folder
 
 from wafer_jax.cli import main
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.families import read_config
 
 
 @dataclass
@@ -49,14 +49,14 @@ def wafer(capsys):
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory):
     """A folder with a tiny random model without tokenizer."""
-    weights = random_weights(LlamaConfig.from_hf(TINY))
+    weights = random_weights(read_config(TINY))
     return write_folder(tmp_path_factory.mktemp("models") / "tiny", weights)
 
 
 @pytest.fixture(scope="session")
 def talking(tmp_path_factory):
     """The same model with a tokenizer of the words w0 .. w96 and a chat template."""
-    weights = random_weights(LlamaConfig.from_hf(TINY))
+    weights = random_weights(read_config(TINY))
     folder = write_folder(tmp_path_factory.mktemp("models") / "talking", weights)
     backend = tokenizers.Tokenizer(
         tokenizers.models.WordLevel({f"w{i}": i for i in range(97)}, unk_token="w0")

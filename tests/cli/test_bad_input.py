@@ -8,7 +8,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from models.tiny_llama import TINY, random_weights, safetensors_bytes, write_folder
 
 from wafer_jax.models import hub
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.families import read_config
 
 NORM = "model.norm.weight"
 
@@ -22,7 +22,7 @@ def command(request):
 
 @pytest.fixture
 def weights():
-    return random_weights(LlamaConfig.from_hf(TINY))
+    return random_weights(read_config(TINY))
 
 
 def test_machines(wafer, command, tiny):
@@ -72,7 +72,8 @@ def test_wrong_tensors(wafer, command, tmp_path, weights):
 
 def test_architectures(wafer, command, tmp_path, weights):
     folder = write_folder(tmp_path / "model", weights, {**TINY, "model_type": "mamba"})
-    assert "model_type 'mamba' is not supported; only 'llama' is" in wafer(*command(folder)).error
+    error = wafer(*command(folder)).error
+    assert "model_type 'mamba' is not supported; supported are llama, qwen2, qwen3" in error
     (folder / "config.json").write_text(json.dumps({**TINY, "hidden_act": "gelu", "odd": 1}))
     error = wafer(*command(folder)).error
     assert "hidden_act='gelu' is unsupported" in error

@@ -63,3 +63,25 @@ def test_without_transformers_it_says_so(wafer, tiny, monkeypatch):
     done = wafer("check", tiny, "--mesh", "3x4", "--decode-tokens", "1")
     assert done.code == 0
     assert "transformers is not installed" in done.out
+
+
+def test_a_packed_model_and_what_sums_in_float16_cost(wafer, tiny):
+    """The reference is packed alike, so the same bar holds; rounded sums are reported beside it."""
+    options = ("--mesh", "3x4", "--no-transformers", "--decode-tokens", "2", "--dtype", "q4_1")
+    record = wafer("check", tiny, *options, "--accumulate", "float16", "--json").json
+    assert (record["dtype"], record["accumulate"], record["passes"]) == ("q4_1", "float16", True)
+    for rows in record["comparisons"].values():
+        assert 0 < max(row["relative"] for row in rows) < 1e-5
+    sums = record["sums_in_float16"]
+    assert sums["steps"] == 2
+    assert 0 < sums["max_difference"] < 0.05 * sums["max_magnitude"]
+    shown = wafer("check", tiny, *options, "--accumulate", "float16").out
+    assert "weights in q4_1" in shown
+    assert "Sums in float16: the logits of 2 decoded tokens are within" in shown
+
+
+def test_precisions_that_do_not_exist(wafer, tiny):
+    assert "dtype 'int8': choose one of float32" in wafer("check", tiny, "--dtype", "int8").error
+    assert "cannot be run in q4_k, only placed" in wafer("check", tiny, "--dtype", "q4_k").error
+    assert 'choose "float32" or' in wafer("generate", tiny, "--accumulate", "bfloat16").error
+    assert "dtype 'int8'" in wafer("generate", tiny, "--ids", "1", "--dtype", "int8").error

@@ -65,3 +65,14 @@ def test_neither_preset_nor_model(wafer):
     assert "neither a preset (" in error
     assert "wse2" in error
     assert "no such file or folder" in wafer("info", "./nosuch/folder").error
+
+
+def test_a_packed_model_with_its_regions(wafer, tiny):
+    options = ("info", tiny, "--mesh", "3x4", "--json")
+    plain, packed = wafer(*options).json, wafer(*options, "--dtype", "q4_0").json
+    assert (plain["dtype"], packed["dtype"]) == ("float32", "q4_0")
+    for few, many in zip(packed["regions"], plain["regions"], strict=True):
+        assert few["weights_bytes"] < 0.5 * many["weights_bytes"]
+    assert {"q4_1", "q4_k", "fp8", "mxfp4"} <= {row["dtype"] for row in packed["what_fits"]}
+    assert "in q4_0, a layer on 3x4 PEs" in wafer(*options[:-1], "--dtype", "q4_0").out
+    assert "dtype 'int8': choose one of" in wafer(*options, "--dtype", "int8").error

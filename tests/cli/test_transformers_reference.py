@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
+from models.tiny_families import FAMILIES
 from models.tiny_llama import LLAMA3, TINY, random_weights
 
 from wafer_jax.cli import transformers_reference
 from wafer_jax.models.checkpoints import Checkpoint
-from wafer_jax.models.config import LlamaConfig
 from wafer_jax.models.dense import DenseModel
+from wafer_jax.models.families import read_config
 
 pytestmark = [
     pytest.mark.hf,
@@ -14,10 +15,18 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    "changes", [{"rope_scaling": LLAMA3}, {"attention_bias": True, "tie_word_embeddings": True}]
+    "attributes",
+    [
+        {**TINY, "rope_scaling": LLAMA3},
+        {**TINY, "attention_bias": True, "tie_word_embeddings": True},
+        FAMILIES["qwen2"],
+        FAMILIES["qwen3"],
+        FAMILIES["qwen3 moe"],
+    ],
+    ids=["scaled", "biased", "qwen2", "qwen3", "qwen3 moe"],
 )
-def test_it_agrees_with_the_dense_reference(changes):
-    config = LlamaConfig.from_hf({**TINY, **changes})
+def test_it_agrees_with_the_dense_reference(attributes):
+    config = read_config(attributes)
     weights = random_weights(config)
     ids = np.random.default_rng(0).integers(0, config.vocab_size, 40).tolist()
     checkpoint = Checkpoint(config, weights, None, "tiny", "memory")

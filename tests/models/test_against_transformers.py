@@ -7,8 +7,8 @@ import pytest
 
 from models.tiny_llama import LLAMA3, TINY, random_weights
 from wafer_jax.models import checkpoints
-from wafer_jax.models.config import LlamaConfig
 from wafer_jax.models.dense import DenseModel
+from wafer_jax.models.families import read_config
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -60,7 +60,7 @@ def relative(found, expected):
 @pytest.mark.parametrize("changes", CASES.values(), ids=CASES.keys())
 def test_tiny_models(changes):
     attributes = {**TINY, **changes}
-    config = LlamaConfig.from_hf(attributes)
+    config = read_config(attributes)
     weights = random_weights(config, seed=3)
     ids = np.random.default_rng(4).integers(0, 97, (2, 50))
     expected, expected_hidden = hf_outputs(hf_model(attributes, weights), ids)
@@ -76,12 +76,12 @@ def test_tiny_models(changes):
 @pytest.mark.parametrize("case", ["grouped", "all at once"])
 def test_folders_written_by_transformers(tmp_path, case, shard_size):
     attributes = {**TINY, **CASES[case]}
-    weights = random_weights(LlamaConfig.from_hf(attributes), seed=5)
+    weights = random_weights(read_config(attributes), seed=5)
     model = hf_model(attributes, weights)
     model.save_pretrained(tmp_path, max_shard_size=shard_size)
     assert (len(list(tmp_path.glob("*.safetensors"))) > 1) == (shard_size == "40KB")
     loaded = checkpoints.load(tmp_path)
-    assert loaded.config == LlamaConfig.from_hf(attributes)
+    assert loaded.config == read_config(attributes)
     assert set(loaded.weights) == set(weights)
     for name, values in weights.items():
         np.testing.assert_array_equal(loaded.weights[name], values)
@@ -89,7 +89,7 @@ def test_folders_written_by_transformers(tmp_path, case, shard_size):
 
 @pytest.mark.parametrize("shard_size", ["1GB", "40KB"])
 def test_bfloat16_folders(tmp_path, shard_size):
-    weights = random_weights(LlamaConfig.from_hf(TINY), seed=6)
+    weights = random_weights(read_config(TINY), seed=6)
     hf_model(TINY, weights).bfloat16().save_pretrained(tmp_path, max_shard_size=shard_size)
     for name, values in checkpoints.load(tmp_path).weights.items():
         expected = torch.from_numpy(weights[name]).bfloat16().float().numpy()

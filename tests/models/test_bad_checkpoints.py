@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from models.tiny_llama import TINY, random_weights, safetensors_bytes, write_folder, write_gguf
 from wafer_jax.errors import WaferError
 from wafer_jax.models import checkpoints, hub
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.families import read_config
 
 SMALL = {
     **TINY,
@@ -25,7 +25,7 @@ SMALL = {
     "num_key_value_heads": 1,
     "head_dim": 4,
 }
-CONFIG = LlamaConfig.from_hf(SMALL)
+CONFIG = read_config(SMALL)
 WEIGHTS = random_weights(CONFIG)
 UP = "model.layers.0.mlp.up_proj.weight"
 

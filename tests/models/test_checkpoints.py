@@ -11,7 +11,8 @@ import tokenizers
 from models.tiny_llama import LLAMA3, TINY, random_weights, write_folder, write_gguf
 from wafer_jax.errors import WaferError
 from wafer_jax.models import checkpoints, hub
-from wafer_jax.models.config import LlamaConfig, parameter_shapes
+from wafer_jax.models.families import read_config
+from wafer_jax.models.parameters import parameter_shapes
 
 
 def assert_same(found, expected):
@@ -25,7 +26,7 @@ def assert_same(found, expected):
 @pytest.mark.parametrize("tied", [False, True])
 def test_folder(tmp_path, shards, tied):
     config = {**TINY, "tie_word_embeddings": tied, "attention_bias": True}
-    weights = random_weights(LlamaConfig.from_hf(config))
+    weights = random_weights(read_config(config))
     assert ("lm_head.weight" in weights) is not tied
     write_folder(tmp_path / "tiny", weights, config, shards)
     loaded = checkpoints.load(tmp_path / "tiny")
@@ -37,14 +38,14 @@ def test_folder(tmp_path, shards, tied):
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
 def test_other_float_types_are_widened(tmp_path, dtype):
-    weights = {k: v.astype(dtype) for k, v in random_weights(LlamaConfig.from_hf(TINY)).items()}
+    weights = {k: v.astype(dtype) for k, v in random_weights(read_config(TINY)).items()}
     loaded = checkpoints.load(write_folder(tmp_path, weights))
     assert_same(loaded.weights, {k: v.astype(np.float32) for k, v in weights.items()})
 
 
 def test_what_a_folder_may_hold_besides_parameters(tmp_path):
     config = {**TINY, "tie_word_embeddings": True}
-    weights = random_weights(LlamaConfig.from_hf(config))
+    weights = random_weights(read_config(config))
     more = {
         "model.layers.1.self_attn.rotary_emb.inv_freq": np.ones(5, np.float32),
         "lm_head.weight": weights["model.embed_tokens.weight"],  # a tied head stored twice
@@ -58,7 +59,7 @@ def test_what_a_folder_may_hold_besides_parameters(tmp_path):
 
 
 def test_gguf_rows_are_unpermuted(tmp_path):
-    config = LlamaConfig.from_hf({**TINY, "attention_bias": True})
+    config = read_config({**TINY, "attention_bias": True})
     weights = random_weights(config)
     loaded = checkpoints.load(write_gguf(tmp_path / "tiny.gguf", config, weights))
     assert_same(loaded.weights, weights)
@@ -68,15 +69,13 @@ def test_gguf_rows_are_unpermuted(tmp_path):
 
 
 def test_gguf_head_is_tied_when_absent(tmp_path):
-    config = LlamaConfig.from_hf({**TINY, "tie_word_embeddings": True})
+    config = read_config({**TINY, "tie_word_embeddings": True})
     path = write_gguf(tmp_path / "t.gguf", config, random_weights(config))
     assert checkpoints.load(path).config.tie_embeddings
 
 
 def test_gguf_quantised(tmp_path):
-    config = LlamaConfig.from_hf(
-        {**TINY, "hidden_size": 96, "intermediate_size": 64, "head_dim": 32}
-    )
+    config = read_config({**TINY, "hidden_size": 96, "intermediate_size": 64, "head_dim": 32})
     weights = random_weights(config)
     path = write_gguf(tmp_path / "t.gguf", config, weights, quantise=gguf.GGMLQuantizationType.Q8_0)
     for name, values in checkpoints.load(path).weights.items():
@@ -86,8 +85,8 @@ def test_gguf_quantised(tmp_path):
 
 def test_gguf_llama3_scaling_is_recovered(tmp_path):
     scaling = {**LLAMA3, "factor": 32.0, "original_max_position_embeddings": 8192}
-    wanted = LlamaConfig.from_hf({**TINY, "rope_theta": 5e5, "rope_scaling": scaling})
-    plain = LlamaConfig.from_hf({**TINY, "rope_theta": 5e5})
+    wanted = read_config({**TINY, "rope_theta": 5e5, "rope_scaling": scaling})
+    plain = read_config({**TINY, "rope_theta": 5e5})
     quotients = plain.rope.inverse_frequencies(10) / wanted.rope.inverse_frequencies(10)
     extra = {"rope_freqs.weight": quotients.astype(np.float32)}
     path = write_gguf(tmp_path / "t.gguf", plain, random_weights(plain), extra=extra)
@@ -125,7 +124,7 @@ def test_smollm2_tokenizer(smollm2):
 
 
 def test_folder_tokenizer(tmp_path):
-    write_folder(tmp_path, random_weights(LlamaConfig.from_hf(TINY)))
+    write_folder(tmp_path, random_weights(read_config(TINY)))
     words = {"<s>": 0, "a": 1, "b": 2}
     backend = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<s>"))
     backend.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
@@ -150,7 +149,7 @@ def test_folder_tokenizer(tmp_path):
 
 
 def test_hub_id_is_fetched_into_a_folder(tmp_path, monkeypatch):
-    weights = random_weights(LlamaConfig.from_hf(TINY))
+    weights = random_weights(read_config(TINY))
     folder = write_folder(tmp_path / "snapshot", weights)
     asked = []
 

@@ -4,18 +4,21 @@ import dataclasses
 import json
 import math
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from models.tiny_llama import LLAMA3, TINY
+from models.tiny_llama import LLAMA3, TINY, YARN
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import Llama3Scaling, LlamaConfig, RopeConfig, parameter_shapes
+from wafer_jax.models.config import DecoderConfig, Llama3Scaling, RopeConfig, YarnScaling
+from wafer_jax.models.families import read_config
+from wafer_jax.models.parameters import num_parameters, parameter_shapes
 
 
 def test_fields_come_from_their_attributes():
-    config = LlamaConfig.from_hf({**TINY, "eos_token_id": [3, 4], "bos_token_id": 1})
-    assert config == LlamaConfig(
+    config = read_config({**TINY, "eos_token_id": [3, 4], "bos_token_id": 1})
+    assert config == DecoderConfig(
         vocab_size=97,
         hidden_size=48,
         intermediate_size=80,
@@ -35,7 +38,7 @@ def test_fields_come_from_their_attributes():
 
 def test_defaults_are_those_of_the_architecture():
     names = ("num_key_value_heads", "head_dim", "rms_norm_eps", "rope_theta")
-    config = LlamaConfig.from_hf({k: v for k, v in TINY.items() if k not in names})
+    config = read_config({k: v for k, v in TINY.items() if k not in names})
     assert (config.num_kv_heads, config.head_dim) == (6, 8)
     assert (config.rms_norm_eps, config.rope.theta) == (1e-6, 10000.0)
     assert (config.bos_token_id, config.eos_token_ids) == (1, (2,))
@@ -43,19 +46,29 @@ def test_defaults_are_those_of_the_architecture():
 
 def test_both_spellings_of_rope_agree():
     plain = {k: v for k, v in TINY.items() if k != "rope_theta"}
-    old = LlamaConfig.from_hf({**TINY, "rope_scaling": LLAMA3})
-    new = LlamaConfig.from_hf({**plain, "rope_parameters": {**LLAMA3, "rope_theta": 500.0}})
+    old = read_config({**TINY, "rope_scaling": LLAMA3})
+    new = read_config({**plain, "rope_parameters": {**LLAMA3, "rope_theta": 500.0}})
     assert old == new
     assert old.rope.scaling == Llama3Scaling(8.0, 1.0, 4.0, 32)
     older_key = {**LLAMA3, "type": "llama3"}
     del older_key["rope_type"]
-    assert LlamaConfig.from_hf({**TINY, "rope_scaling": older_key}) == old
-    assert LlamaConfig.from_hf({**TINY, "rope_scaling": None}).rope.scaling is None
+    assert read_config({**TINY, "rope_scaling": older_key}) == old
+    assert read_config({**TINY, "rope_scaling": None}).rope.scaling is None
+
+
+def test_yarn_has_the_magnitude_of_its_paper():
+    scaling = read_config({**TINY, "rope_scaling": {**YARN, "factor": 32.0}}).rope.scaling
+    assert isinstance(scaling, YarnScaling)
+    assert scaling.magnitude == pytest.approx(1.3466, abs=1e-4)
+    assert (scaling.beta_fast, scaling.beta_slow, scaling.whole_places) == (32.0, 1.0, True)
+    given = {**YARN, "attention_factor": 2.0, "truncate": False, "beta_fast": 8}
+    rope = read_config({**TINY, "rope_scaling": given}).rope
+    assert (rope.magnitude, rope.scaling) == (2.0, YarnScaling(4.0, 8.0, 1.0, 16, 2.0, False))
 
 
 def test_a_published_config_is_accepted():
     """SmolLM2-135M's config.json, with its many attributes that change nothing."""
-    config = LlamaConfig.from_hf(
+    config = read_config(
         {
             "architectures": ["LlamaForCausalLM"],
             "attention_bias": False,
@@ -87,7 +100,7 @@ def test_a_published_config_is_accepted():
             "vocab_size": 49152,
         }
     )
-    assert config.num_parameters == 134_515_008
+    assert num_parameters(config) == 134_515_008
     assert "lm_head.weight" not in parameter_shapes(config)
 
 
@@ -109,7 +122,13 @@ BAD = [
     ({"rope_theta": math.inf}, "rope_theta=inf"),
     ({"rope_theta": False}, "rope_theta=False must be a number"),
     ({"rope_scaling": [1]}, "rope_scaling=[1] must be an object"),
-    ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "rope_type='yarn' is unsupported"),
+    ({"rope_scaling": {"rope_type": "longrope", "factor": 4.0}}, "'longrope' is unsupported"),
+    ({"rope_scaling": {"rope_type": "yarn", "factor": 4.0}}, "original_max_position_embeddings is"),
+    ({"rope_scaling": {**YARN, "mscale": 1.0}}, "unknown attribute 'mscale'=1.0"),
+    ({"rope_scaling": {**YARN, "truncate": "no"}}, "truncate='no' must be true or false"),
+    ({"rope_scaling": {**YARN, "beta_fast": 1.0}}, "beta_fast must be above beta_slow"),
+    ({"rope_scaling": {**YARN, "beta_slow": 1e-300}}, "beta_slow=1e-300 must be above 1e-06"),
+    ({"rope_scaling": YARN, "rope_theta": 1}, "yarn needs a rope_theta above 1"),
     ({"rope_scaling": {"type": "linear", "factor": 2.0}}, "'linear' is unsupported"),
     ({"rope_scaling": {"rope_type": "default", "factor": 2.0}}, "unknown attribute 'factor'"),
     ({"rope_scaling": {"rope_type": "llama3"}}, "factor is missing"),
@@ -132,7 +151,7 @@ BAD = [
     ({"auto_map": {"AutoModel": "x.Y"}}, "auto_map"),
     ({"logit_scale": 0.5}, "unknown attribute 'logit_scale'=0.5"),
     ({"x\ny": "a\nb" * 100}, "unknown attribute 'x\\ny'"),
-    ({"model_type": "mistral"}, "model_type 'mistral' is not supported"),
+    ({"model_type": "mistral"}, "model_type 'mistral' is not supported; supported are llama"),
     ({"model_type": None}, "model_type None"),
     ({"architectures": ["LlamaForSequenceClassification"]}, "LlamaForSequenceClassification"),
 ]
@@ -141,7 +160,7 @@ BAD = [
 @pytest.mark.parametrize(("change", "message"), BAD, ids=[m for _, m in BAD])
 def test_bad_values_are_named(change, message):
     with pytest.raises(WaferError) as caught:
-        LlamaConfig.from_hf({**TINY, **change}, where="x/config.json")
+        read_config({**TINY, **change}, where="x/config.json")
     text = str(caught.value)
     assert text.startswith("x/config.json: ")
     assert message in text
@@ -150,13 +169,13 @@ def test_bad_values_are_named(change, message):
 
 def test_every_problem_is_listed_at_once():
     with pytest.raises(WaferError, match=r"odd_one.*hidden_size='x'.*rope_theta=0"):
-        LlamaConfig.from_hf({**TINY, "odd_one": 1, "hidden_size": "x", "rope_theta": 0})
+        read_config({**TINY, "odd_one": 1, "hidden_size": "x", "rope_theta": 0})
 
 
 @pytest.mark.parametrize("value", [None, [], "llama", 3])
 def test_not_an_object(value):
     with pytest.raises(WaferError, match="expected a JSON object"):
-        LlamaConfig.from_hf(value)
+        read_config(value)
 
 
 json_values = st.recursive(
@@ -164,6 +183,7 @@ json_values = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=3)
         | st.dictionaries(st.sampled_from([*LLAMA3, "rope_theta", "type"]), inner, max_size=4)
+        | st.fixed_dictionaries({**dict.fromkeys(YARN, inner), "rope_type": st.just("yarn")})
     ),
     max_leaves=6,
 )
@@ -173,8 +193,9 @@ json_values = st.recursive(
 @given(st.dictionaries(st.sampled_from([*TINY, "rope_scaling", "rope_parameters"]), json_values))
 def test_hostile_values_never_raise_anything_else(change):
     try:
-        config = LlamaConfig.from_hf({**TINY, **change})
+        config = read_config({**TINY, **change})
     except WaferError:
         return
     json.dumps(dataclasses.asdict(config), allow_nan=False)
     assert config.num_heads % config.num_kv_heads == 0
+    assert np.isfinite(config.rope.inverse_frequencies(config.head_dim)).all()

@@ -8,15 +8,16 @@ from flax import nnx
 
 from models.tiny_llama import LLAMA3, TINY, random_weights
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import LlamaConfig, parameter_shapes
+from wafer_jax.models.decoder import Decoder
 from wafer_jax.models.dense import DenseModel
-from wafer_jax.models.llama import Llama
+from wafer_jax.models.families import read_config
+from wafer_jax.models.parameters import num_parameters, parameter_shapes
 
 PROMPT = [504, 3575, 282, 4649, 314]  # "The capital of France is"
 
 
 def tiny(**changes) -> DenseModel:
-    config = LlamaConfig.from_hf({**TINY, **changes})
+    config = read_config({**TINY, **changes})
     return DenseModel.from_weights(config, random_weights(config))
 
 
@@ -74,7 +75,7 @@ def test_sequences_of_a_batch_are_independent(model):
 
 
 def test_hidden_states_lead_to_the_logits():
-    config = LlamaConfig.from_hf(TINY)
+    config = read_config(TINY)
     weights = random_weights(config)
     model = DenseModel.from_weights(config, weights)
     logits, hidden = model.forward(some_ids(2, 5), hidden_states=True)
@@ -115,10 +116,10 @@ def test_decode_reuses_the_memory_of_its_cache(model):
 
 
 def test_a_fresh_model_has_the_parameters_of_its_configuration():
-    config = LlamaConfig.from_hf({**TINY, "attention_bias": True})
-    model = Llama(config, rngs=nnx.Rngs(0))
+    config = read_config({**TINY, "attention_bias": True})
+    model = Decoder(config, rngs=nnx.Rngs(0))
     leaves = jax.tree.leaves(nnx.state(model))
-    assert sum(leaf.size for leaf in leaves) == config.num_parameters
+    assert sum(leaf.size for leaf in leaves) == num_parameters(config)
     assert all(leaf.dtype == jnp.float32 for leaf in leaves)
     queries = model.layers.self_attn.q_proj.weight[...]
     assert not np.array_equal(queries[0], queries[1])  # layers differ
@@ -126,17 +127,17 @@ def test_a_fresh_model_has_the_parameters_of_its_configuration():
 
 
 def test_every_weight_is_used_exactly_once():
-    config = LlamaConfig.from_hf(TINY)
+    config = read_config(TINY)
     weights = random_weights(config)
     with pytest.raises(WaferError, match=r"no parameter takes: \['odd'\]"):
-        Llama.from_weights(config, {**weights, "odd": np.zeros(3, np.float32)})
+        Decoder.from_weights(config, {**weights, "odd": np.zeros(3, np.float32)})
     for name in parameter_shapes(config):
         rest = {k: v for k, v in weights.items() if k != name}
         with pytest.raises(WaferError, match=f"no weights for the parameter {name}"):
-            Llama.from_weights(config, rest)
+            Decoder.from_weights(config, rest)
         if weights[name].ndim == 2:
             with pytest.raises(WaferError, match=f"{name} has shape"):
-                Llama.from_weights(config, {**rest, name: weights[name].T})
+                Decoder.from_weights(config, {**rest, name: weights[name].T})
 
 
 @pytest.mark.parametrize(

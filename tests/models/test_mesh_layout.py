@@ -6,16 +6,18 @@ import pytest
 
 from models.tiny_llama import TINY, random_weights
 from wafer_jax.collectives import gemv
-from wafer_jax.models.config import LlamaConfig
-from wafer_jax.models.mesh_decode import hand_over, matvec, rms_norm
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.families import read_config
+from wafer_jax.models.mesh_decode import hand_over
 from wafer_jax.models.mesh_layout import PAD, LayerLayout, VocabLayout, blocks
+from wafer_jax.models.mesh_products import matvec, rms_norm
 from wafer_jax.models.mesh_weights import lay_out
 
 MESHES = [(1, 1), (2, 3), (3, 2), (4, 5), (1, 40), (7, 1)]
 
 
-def config(**changes) -> LlamaConfig:
-    return LlamaConfig.from_hf({**TINY, **changes})
+def config(**changes) -> DecoderConfig:
+    return read_config({**TINY, **changes})
 
 
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
@@ -67,7 +69,8 @@ def test_products_are_those_of_meshgemv(mesh, kind):
     layout = LayerLayout(config(), mesh)
     vocab = VocabLayout(layout.config, mesh)
     weights = lay_out(random_weights(layout.config), layout, vocab, vocab)
-    stack = getattr(weights.layers, kind)
+    layers = weights.layers
+    stack = layers.feed_forward[kind] if kind in layers.feed_forward else getattr(layers, kind)
     along = "y" if kind in ("qkv", "gate_up") else "x"
     x = np.random.default_rng(0).standard_normal(stack.shape[1:3]).astype(np.float32)  # [r, R]
     found = matvec(jnp.asarray(x.T), stack, jnp.int32(1))
@@ -87,7 +90,9 @@ def test_laid_out_weights_are_the_checkpoints():
     tiles = lay_out(weights, layout, vocab, vocab)
     x = np.zeros(5 * layout.hidden_y, np.float32)
     x[:48] = np.random.default_rng(0).standard_normal(48)
-    found = np.asarray(matvec(jnp.asarray(x.reshape(5, -1)), tiles.layers.gate_up, jnp.int32(2)))
+    found = np.asarray(
+        matvec(jnp.asarray(x.reshape(5, -1)), tiles.layers.feed_forward["gate_up"], jnp.int32(2))
+    )
     gate = found.reshape(4, 2, -1)[:, 0].reshape(-1)[:80]
     expected = weights["model.layers.2.mlp.gate_proj.weight"] @ x[:48]
     np.testing.assert_allclose(gate, expected, rtol=1e-4, atol=1e-5)

@@ -10,8 +10,8 @@ from models.tiny_llama import LLAMA3, TINY, random_weights
 from wafer_jax import compilation, hardware
 from wafer_jax.errors import WaferError
 from wafer_jax.models.checkpoints import Checkpoint
-from wafer_jax.models.config import LlamaConfig
 from wafer_jax.models.dense import DenseModel
+from wafer_jax.models.families import read_config
 from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.placement import place
 
@@ -20,7 +20,7 @@ IDS = np.random.default_rng(1).integers(0, 97, TOKENS)
 
 
 def tiny(**changes) -> Checkpoint:
-    config = LlamaConfig.from_hf({**TINY, "num_hidden_layers": 2, **changes})
+    config = read_config({**TINY, "num_hidden_layers": 2, **changes})
     return Checkpoint(config, random_weights(config), None, "tiny", "here")
 
 

@@ -6,12 +6,12 @@ from models.tiny_llama import TINY, random_weights, write_folder
 from wafer_jax import hardware
 from wafer_jax.errors import WaferError
 from wafer_jax.models import Model, load
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.families import read_config
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory) -> Model:
-    weights = random_weights(LlamaConfig.from_hf(TINY))
+    weights = random_weights(read_config(TINY))
     return load(write_folder(tmp_path_factory.mktemp("tiny"), weights))
 
 

@@ -5,16 +5,17 @@ import pytest
 from models.tiny_llama import TINY
 from wafer_jax import hardware
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.families import read_config
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_memory import layer_bytes
 from wafer_jax.models.placement import kv_capacity, place
 
-SMOLLM2 = LlamaConfig(
+SMOLLM2 = DecoderConfig(
     vocab_size=49152, hidden_size=576, intermediate_size=1536, num_layers=30, num_heads=9,
     num_kv_heads=3, head_dim=64, tie_embeddings=True,
 )  # fmt: skip
-LLAMA3_8B = LlamaConfig(
+LLAMA3_8B = DecoderConfig(
     vocab_size=128256, hidden_size=4096, intermediate_size=14336, num_layers=32, num_heads=32,
     num_kv_heads=8, head_dim=128,
 )  # fmt: skip
@@ -101,7 +102,7 @@ def test_what_does_not_fit_is_one_clear_line(mesh, options, message):
 
 
 def test_a_vocabulary_that_no_region_holds():
-    config = LlamaConfig.from_hf({**TINY, "vocab_size": 1 << 23})
+    config = read_config({**TINY, "vocab_size": 1 << 23})
     with pytest.raises(WaferError, match=r"region of the embedding needs .* even on the whole toy"):
         place(config, hardware("toy", mesh=(8, 8)))
 

@@ -10,7 +10,8 @@ import gguf
 import ml_dtypes
 import numpy as np
 
-from wafer_jax.models.config import LlamaConfig, parameter_shapes
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.parameters import parameter_shapes
 
 # Pairwise distinct dimensions: a transposed or mistaken axis cannot pass by accident.
 TINY: dict[str, Any] = {
@@ -40,8 +41,10 @@ LLAMA3 = {
     "original_max_position_embeddings": 32,
 }
 
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
 
-def random_weights(config: LlamaConfig, seed: int = 0) -> dict[str, np.ndarray]:
+
+def random_weights(config: DecoderConfig, seed: int = 0) -> dict[str, np.ndarray]:
     """Every parameter random, norms and biases included."""
     rng = np.random.default_rng(seed)
     weights = {}
@@ -61,6 +64,9 @@ def safetensors_bytes(
     kinds = {np.dtype("f4"): "F32", np.dtype("f2"): "F16", np.dtype("f8"): "F64"}
     kinds[np.dtype(ml_dtypes.bfloat16)] = "BF16"
     kinds[np.dtype("i4")] = "I32"
+    kinds[np.dtype("u1")] = "U8"
+    kinds[np.dtype(ml_dtypes.float8_e4m3fn)] = "F8_E4M3"
+    kinds[np.dtype(ml_dtypes.float8_e8m0fnu)] = "F8_E8M0"
     header: dict[str, Any] = dict(header_extra or {})
     data = b""
     for name, values in tensors.items():
@@ -101,7 +107,7 @@ def write_folder(
 
 def write_gguf(
     path: Path,
-    config: LlamaConfig,
+    config: DecoderConfig,
     weights: Mapping[str, np.ndarray],
     *,
     metadata: Mapping[str, int] | None = None,

@@ -1,12 +1,12 @@
 """``wafer-jax check``: every layer on the mesh against the dense reference, and transformers."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from wafer_jax.cli.inputs import encode, load, machine, random_ids
-from wafer_jax.cli.options import Ids, Json, Mesh, Preset, Prompt, Seed, Source
+from wafer_jax.cli.options import Accumulate, Dtype, Ids, Json, Mesh, Preset, Prompt, Seed, Source
 from wafer_jax.cli.output import Output
 from wafer_jax.hardware import HardwareSpec
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from wafer_jax.models.checkpoints import Checkpoint
     from wafer_jax.models.dense import DenseModel
+    from wafer_jax.models.mesh_llama import MeshModel
+    from wafer_jax.report.parity import LogitDistance
 
 DEFAULT_PROMPT = "The capital of France is"
 RANDOM_TOKENS = 16
@@ -25,10 +27,16 @@ TOLERANCE = 1e-4
 
 @dataclass(frozen=True)
 class _Case:
-    """What is checked, and how strictly."""
+    """What is checked, and how strictly.
+
+    The reference has the checkpoint's weights at the precision in which the mesh stores them.
+    """
 
     source: str
     checkpoint: "Checkpoint"
+    reference: "Checkpoint"
+    dtype: str
+    accumulate: str
     hw: HardwareSpec
     seed: int
     tokens: list[int]
@@ -55,36 +63,55 @@ def check(
     transformers: Annotated[
         bool, typer.Option(help="Compare the dense reference with transformers, if installed.")
     ] = True,
+    dtype: Dtype = "float32",
+    accumulate: Accumulate = "float32",
     json: Json = False,
 ) -> None:
     """Compare every layer's hidden state and the logits with a dense implementation.
 
     Without a prompt the text is "The capital of France is", or random token ids where the model
-    has no tokenizer. The exit code is 1 if a layer departs by more than the tolerance.
+    has no tokenizer. The reference has weights of the same precision. The exit code is 1 if a layer
+    departs by more than the tolerance. --accumulate float16 also reports how far the logits of
+    decode are from these when sums are rounded as on the device.
     """
+    from wafer_jax.models.mesh_llama import MeshModel, check_accumulate
+    from wafer_jax.models.precision import at_precision, check_dtype
+
     out = Output(json)
     hw = machine(preset, mesh)
+    check_dtype(dtype)
+    check_accumulate(accumulate)
     checkpoint = load(out, source)
     if prompt is None and ids is None and checkpoint.tokenizer is None:
         tokens = random_ids(checkpoint, RANDOM_TOKENS, seed)
     else:
         tokens = encode(checkpoint, DEFAULT_PROMPT if prompt is ids is None else prompt, ids)
-    case = _Case(source, checkpoint, hw, seed, tokens, decode_tokens, tolerance)
-    comparisons = _compare(out, case, transformers)
+    reference = replace(checkpoint, weights=at_precision(checkpoint, dtype))
+    case = _Case(
+        source, checkpoint, reference, dtype, accumulate, hw, seed, tokens, decode_tokens, tolerance
+    )
+    with out.progress("cutting the weights into tiles"):
+        model = MeshModel(checkpoint, hw, dtype=dtype)
+    run = _on_mesh(out, case, model)
+    comparisons = _compare(out, case, run, transformers)
     failure = _first_failure(comparisons)
+    sums = _sums_in_float16(out, case, model, run) if accumulate == "float16" else None
     _show(out, case, comparisons, failure)
-    _write(out, case, comparisons, failure)
+    if sums is not None:
+        _show_sums(out, sums)
+    _write(out, case, comparisons, failure, sums)
     if failure is not None:
         raise typer.Exit(1)
 
 
-def _compare(out: Output, case: _Case, transformers: bool) -> dict[str, "pd.DataFrame"]:
+def _compare(
+    out: Output, case: _Case, mesh: tuple[list[int], list[Any]], transformers: bool
+) -> dict[str, "pd.DataFrame"]:
     from wafer_jax.cli import transformers_reference
     from wafer_jax.models.dense import DenseModel
 
-    mesh = _on_mesh(out, case)
     with out.progress("building the dense reference"):
-        dense = DenseModel.from_checkpoint(case.checkpoint)
+        dense = DenseModel.from_checkpoint(case.reference)
     comparisons = _against_dense(out, case, mesh, dense)
     if transformers and transformers_reference.is_installed():
         comparisons["dense against transformers"] = _against_transformers(out, case, dense)
@@ -93,14 +120,10 @@ def _compare(out: Output, case: _Case, transformers: bool) -> dict[str, "pd.Data
     return comparisons
 
 
-def _on_mesh(out: Output, case: _Case) -> tuple[list[int], list[Any]]:
+def _on_mesh(out: Output, case: _Case, model: "MeshModel") -> tuple[list[int], list[Any]]:
     """Prefill the prompt and decode what it leads to: all tokens, and the output of each call."""
     import numpy as np
 
-    from wafer_jax.models.mesh_llama import MeshModel
-
-    with out.progress("cutting the weights into tiles"):
-        model = MeshModel(case.checkpoint, case.hw)
     with out.progress("prefill on the mesh") as say:
         sequence = list(case.tokens)
         outputs = [model.prefill(sequence, context=len(sequence) + case.decode_tokens)]
@@ -109,6 +132,26 @@ def _on_mesh(out: Output, case: _Case) -> tuple[list[int], list[Any]]:
             sequence.append(int(np.argmax(outputs[-1].logits)))
             outputs.append(model.decode(sequence[-1], outputs[-1].cache))
     return sequence, outputs
+
+
+def _sums_in_float16(
+    out: Output, case: _Case, model: "MeshModel", mesh: tuple[list[int], list[Any]]
+) -> "LogitDistance":
+    """Decode the same tokens with sums in float16: how far the logits are from float32 sums."""
+    import numpy as np
+
+    from wafer_jax.report.parity import logit_distance
+
+    sequence, (_, *decoded) = mesh
+    short, prompt = model.accumulating("float16"), len(case.tokens)
+    found = []
+    with out.progress("prefill on the mesh") as say:
+        output = short.prefill(sequence[:prompt], context=len(sequence))
+        for count, token in enumerate(sequence[prompt:]):
+            say(f"decode with sums in float16, token {count + 1} of {case.decode_tokens}")
+            output = short.decode(token, output.cache)
+            found.append(output.logits)
+    return logit_distance(np.stack(found), np.stack([step.logits for step in decoded]))
 
 
 def _against_dense(
@@ -144,7 +187,7 @@ def _against_transformers(out: Output, case: _Case, dense: "DenseModel") -> "pd.
     from wafer_jax.report.parity import compare
 
     with out.progress("running transformers"):
-        expected_logits, expected = transformers_reference.forward(case.checkpoint, case.tokens)
+        expected_logits, expected = transformers_reference.forward(case.reference, case.tokens)
         logits, hidden = dense.forward(case.tokens, hidden_states=True)
     assert hidden is not None
     hidden = np.asarray(hidden[:-1, 0])
@@ -186,7 +229,8 @@ def _show(
     height, width = case.hw.mesh
     out.show(
         f"[bold]{case.checkpoint.name}[/], a layer on {height}x{width} PEs of {case.hw.name}, "
-        f"level bulk; {len(case.tokens)} tokens of prompt, {case.decode_tokens} decoded.",
+        f"weights in {case.dtype}, level bulk; "
+        f"{len(case.tokens)} tokens of prompt, {case.decode_tokens} decoded.",
         "Largest difference within a token, relative to the token's largest element:",
         "",
         table(relative),
@@ -202,11 +246,22 @@ def _show(
     )
 
 
+def _show_sums(out: Output, sums: "LogitDistance") -> None:
+    out.show(
+        "",
+        f"Sums in float16: the logits of {sums.steps} decoded tokens are within "
+        f"{sums.max_difference:.3g} of those with sums in float32 (largest logit "
+        f"{sums.max_magnitude:.3g}), the likeliest token is the same in {sums.same_tokens}, and "
+        f"the smallest margin between the two likeliest is {sums.smallest_margin:.3g}.",
+    )
+
+
 def _write(
     out: Output,
     case: _Case,
     comparisons: dict[str, "pd.DataFrame"],
     failure: dict[str, Any] | None,
+    sums: "LogitDistance | None",
 ) -> None:
     from wafer_jax.report.provenance import provenance
 
@@ -217,9 +272,12 @@ def _write(
             "source": case.source,
             "prompt_ids": case.tokens,
             "decode_tokens": case.decode_tokens,
+            "dtype": case.dtype,
+            "accumulate": case.accumulate,
             "tolerance": case.tolerance,
             "passes": failure is None,
             "first_departure": failure,
             "comparisons": comparisons,
+            "sums_in_float16": None if sums is None else asdict(sums),
         },
     )

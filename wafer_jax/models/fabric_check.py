@@ -17,6 +17,7 @@ from wafer_jax.execute import run
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.mesh_prefill import relay
+from wafer_jax.models.packed_tiles import numbers
 from wafer_jax.program import Program
 from wafer_jax.result import Result
 
@@ -71,7 +72,7 @@ def check_matvec(
     """
     layout, hw = model.layout, model.hw
     (height, width), rows = hw.mesh, layout.q_x
-    tiles = model.weights.layers.out[0].reshape(rows, width, height, -1)
+    tiles = numbers(model.weights.layers.out[0]).reshape(rows, width, height, -1)
     w = jnp.transpose(tiles, (0, 3, 2, 1))  # [q, e, Y, X]
     x = _normal((rows, 1, width), seed)
     x = jnp.broadcast_to(jnp.asarray(x), (rows, height, width))

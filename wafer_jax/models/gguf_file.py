@@ -17,7 +17,8 @@ import gguf
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import Llama3Scaling, LlamaConfig, RopeConfig
+from wafer_jax.models import families
+from wafer_jax.models.config import DecoderConfig, Llama3Scaling, RopeConfig
 from wafer_jax.models.weights import check_finite, check_tensors
 
 _SCALARS = {
@@ -97,8 +98,7 @@ class GGUFFile:
         align = self.metadata.get("general.alignment", 32)
         if isinstance(align, bool) or not isinstance(align, int) or not 0 < align <= 1 << 16:
             cursor.fail(f"general.alignment={align!r} is out of range")
-        start = -(-cursor.position // align) * align
-        self.tensors = _place(headers, start, cursor)
+        self.tensors = _place(headers, align, cursor)
 
     def read(self, name: str) -> np.ndarray:
         """Read one tensor and undo its quantisation.
@@ -113,12 +113,10 @@ class GGUFFile:
             WaferError: NaN or infinity among the values, or a type without dequantisation.
         """
         info = self.tensors[name]
-        raw = np.asarray(self._data[info.offset : info.offset + info.num_bytes])
-        rows = raw.reshape(math.prod(info.shape[:-1]), -1)
         try:
             # Scales of damaged blocks overflow on the way; check_finite reports them.
             with np.errstate(all="ignore"):
-                values = gguf.quants.dequantize(rows, info.kind)
+                values = gguf.quants.dequantize(self.read_blocks(name), info.kind)
         except NotImplementedError:
             raise WaferError(
                 f"{self.path}: tensor {name} is stored as {info.kind.name}, which the gguf package "
@@ -127,6 +125,12 @@ class GGUFFile:
         values = np.array(values, dtype=np.float32).reshape(info.shape)
         check_finite(name, values, where=str(self.path))
         return values
+
+    def read_blocks(self, name: str) -> np.ndarray:
+        """One tensor's rows as they are stored, ``[rows, bytes] uint8``."""
+        info = self.tensors[name]
+        raw = np.asarray(self._data[info.offset : info.offset + info.num_bytes])
+        return raw.reshape(math.prod(info.shape[:-1]), -1)
 
 
 class _Cursor:
@@ -204,16 +208,23 @@ def _tensor_header(cursor: _Cursor) -> TensorInfo:
     return TensorInfo(name, tuple(reversed(dims)), kind, offset, num_bytes)
 
 
-def _place(headers: list[TensorInfo], start: int, cursor: _Cursor) -> dict[str, TensorInfo]:
-    """Make offsets absolute; check that the tensors are distinct, disjoint and inside the file."""
+def _place(headers: list[TensorInfo], align: int, cursor: _Cursor) -> dict[str, TensorInfo]:
+    """Make offsets absolute; check that the tensors are distinct and fill the file.
+
+    They follow one another up to alignment, as ggml's own reader wants it. So a damaged offset or
+    storage type cannot pass for another.
+    """
+    aligned = lambda position: -(-position // align) * align
     placed: dict[str, TensorInfo] = {}
-    end = start
+    start = end = aligned(cursor.position)
     for header in sorted(headers, key=lambda h: h.offset):
         info = replace(header, offset=start + header.offset)
         if info.name in placed:
             cursor.fail(f"tensor {info.name!r} appears twice")
         if info.offset < end:
             cursor.fail(f"tensor {info.name!r} overlaps another")
+        if info.offset != aligned(end):
+            cursor.fail(f"tensor {info.name!r} does not start where the last one ends")
         end = info.offset + info.num_bytes
         if end > len(cursor.data):
             raise WaferError(
@@ -221,6 +232,8 @@ def _place(headers: list[TensorInfo], start: int, cursor: _Cursor) -> dict[str, 
                 "the file is truncated or damaged; download it again"
             )
         placed[info.name] = info
+    if len(cursor.data) > aligned(end):
+        cursor.fail(f"{len(cursor.data) - end} bytes follow the last tensor")
     return placed
 
 
@@ -246,7 +259,7 @@ _NAMES = {
 _TOP_NAMES = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 
 
-def read_config(file: GGUFFile) -> LlamaConfig:
+def read_config(file: GGUFFile) -> DecoderConfig:
     """Read the configuration from the metadata.
 
     Args:
@@ -287,7 +300,7 @@ def read_config(file: GGUFFile) -> LlamaConfig:
     }
     if hf["rms_norm_eps"] is None:
         raise WaferError(f"{where}: llama.attention.layer_norm_rms_epsilon is missing")
-    config = LlamaConfig.from_hf(hf, where=where)
+    config = families.read_config(hf, where=where)
     for key in ("attention.value_length", "rope.dimension_count"):
         if llama.get(key, config.head_dim) != config.head_dim:
             raise WaferError(f"{where}: llama.{key}={llama[key]!r}, head_dim={config.head_dim}")
@@ -298,7 +311,7 @@ def read_config(file: GGUFFile) -> LlamaConfig:
     return config
 
 
-def _llama3_rope(file: GGUFFile, config: LlamaConfig) -> RopeConfig:
+def _llama3_rope(file: GGUFFile, config: DecoderConfig) -> RopeConfig:
     """Recover Llama 3.1's scaling: GGUF stores its quotients per frequency, not its parameters."""
     divisors = file.read("rope_freqs.weight")
     foreign = WaferError(
@@ -317,7 +330,7 @@ def _llama3_rope(file: GGUFFile, config: LlamaConfig) -> RopeConfig:
     return rope
 
 
-def read_weights(file: GGUFFile, config: LlamaConfig) -> dict[str, np.ndarray]:
+def read_weights(file: GGUFFile, config: DecoderConfig) -> dict[str, np.ndarray]:
     """Read every parameter under its Hugging Face name, in that layout.
 
     Args:
@@ -330,7 +343,7 @@ def read_weights(file: GGUFFile, config: LlamaConfig) -> dict[str, np.ndarray]:
     Raises:
         WaferError: a tensor is missing, unknown, of the wrong shape, or has NaN or infinity.
     """
-    names = {name: _hf_name(name) for name in file.tensors if name != "rope_freqs.weight"}
+    names = {name: hf_name(name) for name in file.tensors if name != "rope_freqs.weight"}
     check_tensors(
         [(hf, file.tensors[name].shape) for name, hf in names.items()],
         config,
@@ -340,14 +353,14 @@ def read_weights(file: GGUFFile, config: LlamaConfig) -> dict[str, np.ndarray]:
     for name, hf in names.items():
         values = file.read(name)
         if ".attn_q." in name:
-            values = _to_half_split(values, config.num_heads)
+            values = to_half_split(values, config.num_heads)
         elif ".attn_k." in name:
-            values = _to_half_split(values, config.num_kv_heads)
+            values = to_half_split(values, config.num_kv_heads)
         weights[hf] = values
     return weights
 
 
-def _hf_name(name: str) -> str:
+def hf_name(name: str) -> str:
     """Translate a tensor's name; one without translation keeps its own and is reported as extra."""
     parts = name.split(".")
     if len(parts) == 2 and parts[0] in _TOP_NAMES and parts[1] == "weight":
@@ -357,7 +370,7 @@ def _hf_name(name: str) -> str:
     return name
 
 
-def _to_half_split(rows: np.ndarray, num_heads: int) -> np.ndarray:
+def to_half_split(rows: np.ndarray, num_heads: int) -> np.ndarray:
     """Undo GGUF's interleaving of a head's two halves: rows ``0, D/2, 1, D/2+1, ...`` to order."""
     pairs = rows.reshape(num_heads, -1, 2, *rows.shape[1:])
     return np.ascontiguousarray(pairs.swapaxes(1, 2)).reshape(rows.shape)

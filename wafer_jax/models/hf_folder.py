@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models import families
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.quantized.packed import PackedSource
+from wafer_jax.models.quantized.stored import Quantization, parameters, read_quantization
 from wafer_jax.models.safetensors_file import SafetensorsFile
 from wafer_jax.models.weights import check_tensors, is_ignored
 
@@ -41,7 +44,7 @@ def read_json(path: Path) -> Any:
         raise WaferError(f"{path}: not valid JSON ({str(error)[:120]})") from None
 
 
-def read_config(folder: Path) -> LlamaConfig:
+def read_config(folder: Path) -> DecoderConfig:
     """Read ``config.json``, and the ids that end a text from ``generation_config.json`` if present.
 
     Args:
@@ -59,7 +62,10 @@ def read_config(folder: Path) -> LlamaConfig:
         if found := sorted(folder.glob("*.gguf")):
             hint = f"; to load the GGUF file give its path, {found[0]}"
         raise WaferError(f"{path}: no such file, so this is no Hugging Face model folder{hint}")
-    config = LlamaConfig.from_hf(read_json(path), where=str(path))
+    attributes = read_json(path)
+    if read_quantization(attributes, where=str(path)) is not None:
+        attributes = {k: v for k, v in attributes.items() if k != "quantization_config"}
+    config = families.read_config(attributes, where=str(path))
     generation_path = folder / "generation_config.json"
     if not generation_path.is_file():
         return config
@@ -71,7 +77,7 @@ def read_config(folder: Path) -> LlamaConfig:
     return replace(config, eos_token_ids=tuple(dict.fromkeys((*config.eos_token_ids, *more))))
 
 
-def read_weights(folder: Path, config: LlamaConfig) -> dict[str, np.ndarray]:
+def read_weights(folder: Path, config: DecoderConfig) -> dict[str, np.ndarray]:
     """Read every parameter.
 
     Args:
@@ -86,21 +92,36 @@ def read_weights(folder: Path, config: LlamaConfig) -> dict[str, np.ndarray]:
             wrong shape, or with NaN or infinity.
     """
     homes = {n: f for n, f in _locate(folder).items() if not is_ignored(n)}
-    head = homes.pop("lm_head.weight", None) if config.tie_embeddings else None
-    check_tensors(
-        [(name, file.tensors[name].shape) for name, file in homes.items()],
-        config,
-        where=str(folder),
-    )
-    weights = {name: file.read(name) for name, file in homes.items()}
-    if head is not None and not np.array_equal(
-        head.read("lm_head.weight"), weights["model.embed_tokens.weight"]
-    ):
+    found = parameters(homes, _quantization(folder))
+    head = found.pop("lm_head.weight", None) if config.tie_embeddings else None
+    check_tensors([(name, p.shape) for name, p in found.items()], config, where=str(folder))
+    weights = {name: parameter.read() for name, parameter in found.items()}
+    if head is not None and not np.array_equal(head.read(), weights["model.embed_tokens.weight"]):
         raise WaferError(
             f"{head.path}: tensor lm_head.weight differs from the embedding although config.json "
             "says that they are tied; set tie_word_embeddings to false to use it"
         )
     return weights
+
+
+def packed_sources(folder: Path) -> dict[str, PackedSource]:
+    """Matrices that the folder stores packed.
+
+    Args:
+        folder: a folder that ``read_weights`` accepted.
+
+    Returns:
+        Name to source.
+    """
+    if (quantization := _quantization(folder)) is None:
+        return {}
+    found = parameters(_locate(folder), quantization)
+    return {name: p.packed for name, p in found.items() if p.packed is not None}
+
+
+def _quantization(folder: Path) -> Quantization | None:
+    path = folder / "config.json"
+    return read_quantization(read_json(path), where=str(path))
 
 
 def _locate(folder: Path) -> dict[str, SafetensorsFile]:

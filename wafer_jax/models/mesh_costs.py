@@ -6,7 +6,7 @@ token is on its way at a time.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
@@ -15,9 +15,11 @@ from wafer_jax.collectives.gemm_layout import block_words
 from wafer_jax.collectives.kernels import gemv_cycles
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES
+from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost, in_sequence
 from wafer_jax.models.placement import Placement
+from wafer_jax.models.storage import STORAGES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -100,7 +102,7 @@ def decode_costs(placement: Placement, context: int, k: int = 2) -> PhaseCosts:
       context: Tokens that it sees, itself included.
       k: Phases of the K-trees.
     """
-    meter = Meter(placement.hw, placement.dtype, k)
+    meter = _meter(placement, k)
     return _phase(
         placement,
         "decode",
@@ -123,7 +125,7 @@ def prefill_costs(placement: Placement, tokens: int, k: int = 2) -> PhaseCosts:
       tokens: Tokens of the prompt.
       k: Phases of the K-trees.
     """
-    meter = Meter(placement.hw, placement.dtype, k)
+    meter = _meter(placement, k)
     return _phase(
         placement,
         "prefill",
@@ -139,6 +141,11 @@ def prefill_costs(placement: Placement, tokens: int, k: int = 2) -> PhaseCosts:
     )
 
 
+def _meter(placement: Placement, k: int) -> Meter:
+    storage = placement.storage
+    return Meter(placement.hw, storage.compute, k, storage)
+
+
 def _phase(
     placement: Placement,
     phase: Literal["prefill", "decode"],
@@ -152,7 +159,7 @@ def _phase(
 
 def _decode_layer(meter: Meter, layout: LayerLayout, context: int) -> Iterator[OperatorCost]:
     mesh, vector = layout.mesh, meter.vector
-    hidden, q, kv, ffn = layout.hidden_y, layout.q_x, layout.kv_x, layout.ffn_x
+    hidden, q, kv = layout.hidden_y, layout.q_x, layout.kv_x
     slots, part = tile_size(context, mesh[0]), 2 * layout.pairs
     heads = layout.heads * layout.config.queries_per_kv
     group, every = (mesh[0], layout.columns), heads * slots
@@ -161,6 +168,10 @@ def _decode_layer(meter: Meter, layout: LayerLayout, context: int) -> Iterator[O
     norm = lambda name: _norm(meter, name, mesh, hidden)
     yield norm("attention norm")
     yield meter.matvec("q, k, v", mesh, (hidden, layout.qkv_x), "y")
+    if layout.config.qkv_bias:
+        yield meter.compute("q, k, v bias", vector(layout.qkv_x))
+    if layout.config.qk_norm:
+        yield _head_norms(meter, layout, 1)
     turn = vector((heads + layout.heads) * layout.pairs, 6) + vector(layout.pairs, 6)
     yield meter.compute("RoPE", turn)  # of queries and keys, and of the angles by one position
     yield _shift(meter, mesh, 2 * kv)
@@ -175,22 +186,22 @@ def _decode_layer(meter: Meter, layout: LayerLayout, context: int) -> Iterator[O
     products = heads * gemv_cycles(meter.hw, slots, part, meter.dtype)
     yield meter.allreduce("attention output", mesh, q, "y", compute=products)
     yield meter.matvec("o", mesh, (q, hidden), "x")
+    if layout.config.out_bias:
+        yield meter.compute("o bias", vector(hidden))
     yield meter.compute("attention residual", vector(hidden))
-    yield norm("SwiGLU norm")
-    yield meter.matvec("gate, up", mesh, (hidden, 2 * ffn), "y")
-    yield meter.compute("SiLU", vector(ffn, EXP + RECIPROCAL + 3))
-    yield meter.matvec("down", mesh, (ffn, hidden), "x")
-    yield meter.compute("SwiGLU residual", vector(hidden))
+    yield norm("feed-forward norm")
+    yield from kind_of(layout.config).decode_costs(meter, layout)
+    yield meter.compute("feed-forward residual", vector(hidden))
 
 
 def _prefill_layer(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[OperatorCost]:
     mesh, vector, (height, width) = layout.mesh, meter.vector, layout.mesh
     rows, hidden = tile_size(tokens, height), layout.hidden_x
-    q, ffn = layout.contracted(layout.q_x), layout.contracted(layout.ffn_x)
+    q = layout.contracted(layout.q_x)
     per_kv, part, group = layout.config.queries_per_kv, 2 * layout.pairs, (height, layout.columns)
     padded = layout.attention_rows(rows)
     keys, queries = padded * height // layout.columns, layout.heads * per_kv * rows
-    product = lambda name, k, n: meter.matmul(name, mesh, (rows * height, k * width, n * width))
+    product = lambda name, k, n: meter.project(name, mesh, (rows * height, k * width, n * width))
     sum_of = lambda compute: meter.allreduce(
         "", group, queries, "x", copies=layout.groups, compute=compute
     )
@@ -203,6 +214,10 @@ def _prefill_layer(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[O
 
     yield norm("attention norm")
     yield product("q, k, v", hidden, layout.qkv_x)
+    if layout.config.qkv_bias:
+        yield meter.compute("q, k, v bias", rows * vector(layout.qkv_x))
+    if layout.config.qk_norm:
+        yield _head_norms(meter, layout, rows)
     turned = rows * layout.heads * (per_kv + 1) * layout.pairs
     yield meter.compute("RoPE", vector(turned, 6) + vector(rows * layout.pairs, 6))
     sizes = (per_kv * rows * height, part * layout.columns, padded * height)
@@ -219,12 +234,12 @@ def _prefill_layer(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[O
     each = meter.matmul("", group, sizes, layout.groups)
     yield in_sequence("attention output", *[each] * layout.heads)
     yield product("o", q, hidden)
+    if layout.config.out_bias:
+        yield meter.compute("o bias", rows * vector(hidden))
     yield meter.compute("attention residual", vector(rows * hidden))
-    yield norm("SwiGLU norm")
-    yield product("gate, up", hidden, 2 * layout.ffn_x)
-    yield meter.compute("SiLU", vector(rows * layout.ffn_x, EXP + RECIPROCAL + 3))
-    yield product("down", ffn, hidden)
-    yield meter.compute("SwiGLU residual", vector(rows * hidden))
+    yield norm("feed-forward norm")
+    yield from kind_of(layout.config).prefill_costs(meter, layout, rows)
+    yield meter.compute("feed-forward residual", vector(rows * hidden))
 
 
 def _norm(meter: Meter, name: str, mesh: tuple[int, int], hidden: int) -> OperatorCost:
@@ -232,6 +247,15 @@ def _norm(meter: Meter, name: str, mesh: tuple[int, int], hidden: int) -> Operat
     total = meter.allreduce("", mesh, 1, "y", compute=meter.vector(hidden))
     scale = meter.vector(1, RECIPROCAL) + 2 * meter.vector(hidden)
     return in_sequence(name, total, meter.compute("", scale))
+
+
+def _head_norms(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:
+    """RMSNorm of every query and key of so many tokens of a row, in the columns of their head."""
+    heads = tokens * layout.heads * (layout.config.queries_per_kv + 1)
+    group, squares = (layout.mesh[0], layout.columns), heads * meter.vector(2 * layout.pairs)
+    total = meter.allreduce("", group, heads, "x", copies=layout.groups, compute=squares)
+    scale = meter.vector(heads, RECIPROCAL) + 2 * heads * meter.vector(2 * layout.pairs)
+    return in_sequence("query and key norms", total, meter.compute("", scale))
 
 
 def _shift(meter: Meter, mesh: tuple[int, int], elements: int) -> OperatorCost:
@@ -279,6 +303,7 @@ def _hand_offs(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
 
 def _head(meter: Meter, placement: Placement) -> Iterator[OperatorCost]:
     layout = placement.head
+    meter = replace(meter, storage=STORAGES[meter.storage.vocabulary])
     yield _norm(meter, "final norm", layout.mesh, layout.hidden_y)
     yield meter.matvec("head", layout.mesh, (layout.hidden_y, layout.vocab_x), "y")
     largest = meter.vector(layout.vocab_x, 2)  # and where it is
@@ -301,7 +326,7 @@ def _switch(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
     (height, width), size = layout.mesh, DTYPE_BYTES[dtype]
     hidden = layout.hidden_y * height
     rows = tile_size(tokens, height)
-    turned = (layout.q_x * width, layout.ffn_x * width)
+    turned = (layout.q_x * width, *kind_of(layout.config).turned_rows(layout))
     cycles = sum(relayout.cost(hw, r, hidden, dtype=dtype) for r in turned)
     cycles += relayout.balance_cost(hw, rows, tokens, 2 * layout.kv_x, dtype=dtype)
     moved = sum(turned) * hidden + tokens * 2 * layout.kv_x * width

@@ -12,7 +12,6 @@ Axes: L layers, S slots of a row, m key/value heads of a column's group, G queri
 head, p RoPE pairs, d = 2 p; g groups of c columns; Y, X, R, C, e, q, f, v as in `mesh_layout`.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import jax
@@ -21,49 +20,13 @@ from jax import lax
 
 from wafer_jax.collectives import allreduce_ktree, kv_shift
 from wafer_jax.collectives.tiles import tile_size
+from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_cache import MeshCache
+from wafer_jax.models.mesh_heads import head_norm, over_columns, sum_in_groups
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
+from wafer_jax.models.mesh_products import Accumulate, loop, multiply_add, project, rms_norm
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
-
-_UNROLL = (4, 3, 2, 1)
-"""Multiply-adds per trip of a loop, the first that divides it: a remainder would be slow."""
-
-
-def matvec(x: jax.Array, w: jax.Array, layer: jax.Array, k: int = 2) -> jax.Array:
-    """MeshGEMV, ``x @ w[layer]``: multiply by every tile, then sum over R with a K-tree.
-
-    The kernel's loop over the rows of a tile, but it picks each row straight out of the stack of
-    layers: slicing the layer first would copy it, twice the traffic of the product itself.
-
-    Args:
-      x: [R, r].
-      w: [L, r, R, C * c].
-      layer: [] int32.
-      k: Phases of the K-tree.
-
-    Returns:
-      [C * c], on every PE along R.
-    """
-    rows = w.shape[1]
-    by_row, w = x.T, w.reshape(-1, *w.shape[2:])
-
-    def body(i: jax.Array, acc: jax.Array) -> jax.Array:
-        part = lax.dynamic_index_in_dim(by_row, i, 0, keepdims=False)
-        return acc + part[:, None] * lax.dynamic_index_in_dim(w, layer * rows + i, keepdims=False)
-
-    return sum_along(_loop(rows, body, jnp.zeros(w.shape[1:], x.dtype)), k)
-
-
-def sum_along(tiles: jax.Array, k: int = 2) -> jax.Array:
-    """K-tree sum of [R, ...] over R."""
-    flat = tiles.reshape(tiles.shape[0], -1)
-    return allreduce_ktree.apply(flat, k, "y", broadcast=False).reshape(tiles.shape[1:])
-
-
-def rms_norm(x: jax.Array, weight: jax.Array, size: int, eps: float, k: int = 2) -> jax.Array:
-    """RMSNorm of [Y, e] over Y and e: local sums of squares, one word per PE to add up."""
-    mean_square = sum_along(jnp.sum(x * x, axis=1), k) / size
-    return x * lax.rsqrt(mean_square + eps) * weight
+from wafer_jax.models.packed_tiles import column_numbers
 
 
 def embed(weights: MeshWeights, token: jax.Array, layer: LayerLayout) -> jax.Array:
@@ -77,7 +40,7 @@ def embed(weights: MeshWeights, token: jax.Array, layer: LayerLayout) -> jax.Arr
     Returns:
       [Y, e].
     """
-    column = lax.dynamic_index_in_dim(weights.embedding[0], token, 2, keepdims=False)
+    column = column_numbers(weights.embedding, token[None])[0, :, :, 0]
     return hand_over(column.T, layer.config.hidden_size, layer.mesh[0])
 
 
@@ -91,7 +54,11 @@ def hand_over(x: jax.Array, size: int, rows: int) -> jax.Array:
 
 
 def score_vocabulary(
-    weights: MeshWeights, x: jax.Array, layout: VocabLayout, k: int = 2
+    weights: MeshWeights,
+    x: jax.Array,
+    layout: VocabLayout,
+    k: int = 2,
+    accumulate: Accumulate = "float32",
 ) -> jax.Array:
     """Final norm and head on the head's region.
 
@@ -100,6 +67,7 @@ def score_vocabulary(
       x: [Y, e] on the last layer's region.
       layout: Layout of the head.
       k: Phases of the K-trees.
+      accumulate: What the product is summed in.
 
     Returns:
       [V] float32.
@@ -108,11 +76,16 @@ def score_vocabulary(
     x = hand_over(x, config.hidden_size, layout.mesh[0])
     x = rms_norm(x, weights.final_norm, config.hidden_size, config.rms_norm_eps, k)
     head = weights.embedding if weights.head is None else weights.head
-    return matvec(x, head, jnp.int32(0), k)[: config.vocab_size]
+    return project(x, head, jnp.int32(0), k, accumulate)[: config.vocab_size]
 
 
 def decode_layers(
-    weights: LayerWeights, x: jax.Array, cache: MeshCache, layout: LayerLayout, k: int = 2
+    weights: LayerWeights,
+    x: jax.Array,
+    cache: MeshCache,
+    layout: LayerLayout,
+    k: int = 2,
+    accumulate: Accumulate = "float32",
 ) -> tuple[jax.Array, MeshCache, jax.Array]:
     """One token through all decoder layers.
 
@@ -122,6 +95,7 @@ def decode_layers(
       cache: Earlier tokens; must have room for one more.
       layout: Layout of the layers.
       k: Phases of the K-trees.
+      accumulate: What products are summed in; norms and softmax always sum in float32.
 
     Returns:
       [Y, e]; the cache with the new token; [L, Y, e], the residual stream after each layer.
@@ -133,8 +107,8 @@ def decode_layers(
 
     def body(carry: tuple[jax.Array, MeshCache], layer: jax.Array):
         x, cache = carry
-        x, cache = _attention(weights, x, cache, layer, layout, rope, seen, k)
-        x = _swiglu(weights, x, layer, layout, k)
+        x, cache = _attention(weights, x, cache, layer, layout, rope, seen, k, accumulate)
+        x = _feed_forward(weights, x, layer, layout, k, accumulate)
         return (x, cache), x
 
     order = jnp.arange(layout.config.num_layers, dtype=jnp.int32)
@@ -151,45 +125,53 @@ def _attention(
     rope: tuple[jax.Array, jax.Array],
     seen: jax.Array,
     k: int,
+    accumulate: Accumulate,
 ) -> tuple[jax.Array, MeshCache]:
     config, (rows, width) = layout.config, layout.mesh
     norm = weights.attention_norm[layer]
     normed = rms_norm(x, norm, config.hidden_size, config.rms_norm_eps, k)
-    qkv = matvec(normed, weights.qkv, layer, k)
+    qkv = project(normed, weights.qkv, layer, k, accumulate)
     if weights.qkv_bias is not None:
         qkv = qkv + weights.qkv_bias[layer]
     tiles = qkv.reshape(width, -1).T  # [q + 2 kv, X]
     q, key, value = jnp.split(tiles, (layout.q_x, layout.q_x + layout.kv_x))
     heads, pairs = layout.heads, layout.pairs
-    q = _rotate(q.reshape(heads, -1, 2, pairs, width), *rope)
-    key = _rotate(key.reshape(heads, 1, 2, pairs, width), *rope)
+    q, key = (t.reshape(heads, -1, 2, pairs, 1, width) for t in (q, key))
+    if weights.qk_norm is not None:
+        of_queries, of_keys = weights.qk_norm[layer]
+        q, key = head_norm(q, of_queries, layout, k), head_norm(key, of_keys, layout, k)
+    q, key = _rotate(q[..., 0, :], *rope), _rotate(key[..., 0, :], *rope)
     cache = cache.put(key[:, 0], value.reshape(heads, -1, width), layer)
     keys = lax.dynamic_index_in_dim(cache.keys, layer, keepdims=False)  # [S, m, d, Y, X]
     values = lax.dynamic_index_in_dim(cache.values, layer, keepdims=False)
 
     # A PE's part of the scores, summed over the columns of its group.
-    scores = _scores(q, keys)
-    scores = _sum_in_groups(scores, layout, k)  # [S, m, G, Y, g]
+    scores = _scores(q.astype(accumulate), keys)
+    scores = sum_in_groups(scores, layout, k).astype(jnp.float32)  # [S, m, G, Y, g]
     scores = jnp.where(seen[:, None, None, :, None], scores * config.head_dim**-0.5, -jnp.inf)
     share = _softmax(scores, k)  # [S, m, G, Y, g]
-    share = _over_columns(share, layout)  # [S, m, G, Y, X]
-    mixed = _mix(share, values)  # [m, G, d, Y, X]
+    share = over_columns(share, layout)  # [S, m, G, Y, X]
+    mixed = _mix(share.astype(accumulate), values)  # [m, G, d, Y, X]
     mixed = allreduce_ktree.apply(mixed, k, "y", broadcast=False).reshape(layout.q_x, width)
-    out = matvec(mixed.T, weights.out, layer, k)
+    out = project(mixed.T, weights.out, layer, k, accumulate)
     if weights.out_bias is not None:
         out = out + weights.out_bias[layer]
     return x + out.reshape(rows, -1), cache
 
 
-def _swiglu(
-    weights: LayerWeights, x: jax.Array, layer: jax.Array, layout: LayerLayout, k: int
+def _feed_forward(
+    weights: LayerWeights,
+    x: jax.Array,
+    layer: jax.Array,
+    layout: LayerLayout,
+    k: int,
+    accumulate: Accumulate,
 ) -> jax.Array:
-    config, (rows, width) = layout.config, layout.mesh
+    config = layout.config
     norm = weights.ffn_norm[layer]
     normed = rms_norm(x, norm, config.hidden_size, config.rms_norm_eps, k)
-    gate_up = matvec(normed, weights.gate_up, layer, k).reshape(width, 2, -1)
-    hidden = jax.nn.silu(gate_up[:, 0]) * gate_up[:, 1]
-    return x + matvec(hidden, weights.down, layer, k).reshape(rows, -1)
+    out = kind_of(config).decode(weights.feed_forward, normed, layer, layout, k, accumulate)
+    return x + out.reshape(x.shape)
 
 
 def _rope(layout: LayerLayout, position: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -197,7 +179,8 @@ def _rope(layout: LayerLayout, position: jax.Array) -> tuple[jax.Array, jax.Arra
     inverse = layout.config.rope.inverse_frequencies(layout.config.head_dim)
     angle = position.astype(jnp.float32) * jnp.asarray(inverse, jnp.float32)
     angle = angle[layout.pair_index]
-    return jnp.cos(angle), jnp.sin(angle)
+    magnitude = layout.config.rope.magnitude
+    return jnp.cos(angle) * magnitude, jnp.sin(angle) * magnitude
 
 
 def _rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
@@ -208,23 +191,16 @@ def _rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     return jnp.concatenate(turned, axis=2)
 
 
-def _sum_in_groups(tiles: jax.Array, layout: LayerLayout, k: int) -> jax.Array:
-    """K-tree sum of [..., Y, X] over the columns of each group: [..., Y, g]."""
-    used = layout.groups * layout.columns
-    grouped = tiles[..., :used].reshape(*tiles.shape[:-1], layout.groups, layout.columns)
-    return allreduce_ktree.apply(grouped, k, "x", broadcast=False)[..., 0]
-
-
 def _scores(q: jax.Array, keys: jax.Array) -> jax.Array:
     """Local q . k of [m, G, d, X] and [S, m, d, Y, X]: [S, m, G, Y, X]."""
 
     def body(i: jax.Array, acc: jax.Array) -> jax.Array:
         part = lax.dynamic_index_in_dim(keys, i, 2)
-        return acc + lax.dynamic_index_in_dim(q, i, 2)[None] * part
+        return multiply_add(acc, lax.dynamic_index_in_dim(q, i, 2)[None], part)
 
     slots, heads, d, rows, width = keys.shape
     start = jnp.zeros((slots, heads, q.shape[1], rows, width), q.dtype)
-    return _loop(d, body, start)
+    return loop(d, body, start)
 
 
 def _mix(share: jax.Array, values: jax.Array) -> jax.Array:
@@ -232,20 +208,12 @@ def _mix(share: jax.Array, values: jax.Array) -> jax.Array:
 
     def body(i: jax.Array, acc: jax.Array) -> jax.Array:
         weight = lax.dynamic_index_in_dim(share, i, keepdims=False)
-        return (
-            acc + weight[:, :, None] * lax.dynamic_index_in_dim(values, i, keepdims=False)[:, None]
-        )
+        value = lax.dynamic_index_in_dim(values, i, keepdims=False)
+        return multiply_add(acc, weight[:, :, None], value[:, None])
 
     slots, heads, group, rows, width = share.shape
-    start = jnp.zeros((heads, group, values.shape[2], rows, width), values.dtype)
-    return _loop(slots, body, start)
-
-
-def _over_columns(tiles: jax.Array, layout: LayerLayout) -> jax.Array:
-    """Give [..., Y, g] to all columns of each group; idle columns get zeros."""
-    spread = jnp.repeat(tiles, layout.columns, axis=-1)
-    idle = layout.mesh[1] - spread.shape[-1]
-    return jnp.pad(spread, [(0, 0)] * (tiles.ndim - 1) + [(0, idle)])
+    start = jnp.zeros((heads, group, values.shape[2], rows, width), share.dtype)
+    return loop(slots, body, start)
 
 
 def _softmax(scores: jax.Array, k: int) -> jax.Array:
@@ -254,9 +222,3 @@ def _softmax(scores: jax.Array, k: int) -> jax.Array:
     weights = jnp.exp(scores - top[None])
     total = allreduce_ktree.apply(jnp.sum(weights, axis=0), k, "y", broadcast=False)
     return weights / total[None]
-
-
-def _loop(trips: int, body: Callable, start: jax.Array) -> jax.Array:
-    """Accumulate ``body(i, acc)``."""
-    unroll = next(u for u in _UNROLL if trips % u == 0)
-    return lax.fori_loop(0, trips, body, start, unroll=unroll)

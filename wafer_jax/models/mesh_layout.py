@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 
 from wafer_jax.collectives.tiles import tile_size
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
 
 PAD = -1
 """Index of an element that exists only to fill a tile."""
@@ -51,7 +51,7 @@ class LayerLayout:
       mesh: (Y, X) PEs of the region.
     """
 
-    config: LlamaConfig
+    config: DecoderConfig
     mesh: tuple[int, int]
 
     @property
@@ -111,6 +111,10 @@ class LayerLayout:
         """
         return round_up(size, math.lcm(*self.mesh) // self.mesh[1])
 
+    def weight_rows(self, size: int) -> int:
+        """Rows per PE of MeshGEMM's right operand, the left one having so many columns per PE."""
+        return size * self.mesh[1] // self.mesh[0]
+
     def attention_rows(self, tokens: int) -> int:
         """Keys per row of PEs in prefill, rounded up to whole blocks of a group's mesh Y x c."""
         return round_up(tokens, math.lcm(self.mesh[0], self.columns) // self.mesh[0])
@@ -122,6 +126,12 @@ class LayerLayout:
         first = np.where(column < self.groups * self.columns, column % self.columns, 1 << 30)
         index = first * self.pairs + np.arange(self.pairs)[:, None]
         return np.where(index < self.config.head_dim // 2, index, PAD)
+
+    @cached_property
+    def head_index(self) -> np.ndarray:
+        """[2, p, X] int: element of a head at each place, first and second of a pair, or PAD."""
+        half = np.arange(2)[:, None, None] * (self.config.head_dim // 2)
+        return np.where(self.pair_index != PAD, half + self.pair_index, PAD)
 
     @cached_property
     def kv_index(self) -> np.ndarray:
@@ -162,7 +172,7 @@ class VocabLayout:
       mesh: (Y, X) PEs of the region.
     """
 
-    config: LlamaConfig
+    config: DecoderConfig
     mesh: tuple[int, int]
 
     @property

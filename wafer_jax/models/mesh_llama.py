@@ -1,4 +1,4 @@
-"""A Llama-family model on an emulated wafer: prefill, decode and generation at the bulk level.
+"""A model on an emulated wafer: prefill, decode and generation at the bulk level.
 
 Every matrix product, normalisation and attention is made tile by tile in WaferLLM's layouts, see
 `mesh_prefill` and `mesh_decode`; cycles come from the cost level, see `mesh_costs`.
@@ -6,7 +6,8 @@ Every matrix product, normalisation and attention is made tile by tile in WaferL
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -22,9 +23,11 @@ from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.generation import Generation
 from wafer_jax.models.mesh_cache import MeshCache
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout, round_up
-from wafer_jax.models.mesh_prefill import Values
+from wafer_jax.models.mesh_products import Accumulate
+from wafer_jax.models.mesh_relay import Values
 from wafer_jax.models.mesh_weights import MeshWeights, lay_out
 from wafer_jax.models.placement import Placement, place
+from wafer_jax.models.precision import check_dtype, stored_weights
 
 Progress = Callable[[str, int, int], None]
 """Called with (what, done, total) while something takes long."""
@@ -42,6 +45,7 @@ class _Plan:
     head: VocabLayout
     values: Values
     k: int
+    accumulate: Accumulate
     slots: int = 1
 
 
@@ -61,6 +65,17 @@ class Output:
     hidden_states: np.ndarray
 
 
+def check_accumulate(accumulate: str) -> Accumulate:
+    """Pass a type of sums on, unless it is another.
+
+    Raises:
+      WaferError: Neither "float32" nor "float16".
+    """
+    if accumulate not in ("float32", "float16"):
+        raise WaferError(f'accumulate {accumulate!r}: choose "float32" or "float16"')
+    return accumulate
+
+
 class MeshModel:
     """A checkpoint laid out on the regions of one layer, the embedding and the head.
 
@@ -71,6 +86,8 @@ class MeshModel:
       hw: Machine; ``hw.mesh`` is the region of one layer.
       values: How MeshGEMM makes its values in prefill.
       k: Phases of the K-tree allreduces.
+      dtype: Format of the weights, a name of `storage.STORAGES`.
+      accumulate: What decode's products are summed in.
       weights: The tiles.
     """
 
@@ -81,6 +98,8 @@ class MeshModel:
         *,
         values: Values = "rounds",
         k: int = 2,
+        dtype: str = "float32",
+        accumulate: str = "float32",
     ):
         """Place a model and cut its weights into tiles.
 
@@ -90,9 +109,15 @@ class MeshModel:
           values: "rounds" multiplies tile by tile in the fabric's order; "dense" makes prefill's
             products densely, with another order of additions. Decode is always tile by tile.
           k: Phases of the K-tree allreduces.
+          dtype: What weights are stored in: float32, float16, bfloat16, or packed (q8_0, q4_1,
+            q4_0, fp8, mxfp4). They turn into float32 tile by tile when they are multiplied;
+            activations and the KV cache have float32 values at this level.
+          accumulate: What decode's products are summed in, within and across PEs. "float16" rounds
+            their operands, and the sum after every addition, as the device does.
 
         Raises:
-          WaferError: A region's tiles exceed its PEs' SRAM; unknown ``values``.
+          WaferError: A region's tiles exceed its PEs' SRAM; unknown ``values``, ``dtype`` or
+            ``accumulate``; a format that weights cannot be packed into.
         """
         if values not in ("rounds", "dense"):
             raise WaferError(f'values={values!r}: choose "rounds" or "dense"')
@@ -100,13 +125,15 @@ class MeshModel:
         self.config = checkpoint.config
         self.tokenizer = checkpoint.tokenizer
         self.hw = hw
+        check_dtype(dtype)
         self.values: Values = values
         self.k = k
+        self.dtype = dtype
+        self.accumulate = check_accumulate(accumulate)
         placement = self.place()
-        self._plan = _Plan(placement.layer, placement.embedding, placement.head, values, k)
-        self.weights = lay_out(
-            checkpoint.weights, placement.layer, placement.embedding, placement.head
-        )
+        layouts = placement.layer, placement.embedding, placement.head
+        self._plan = _Plan(*layouts, values, k, self.accumulate)
+        self.weights = lay_out(stored_weights(checkpoint, dtype), *layouts)
 
     @property
     def layout(self) -> LayerLayout:
@@ -119,7 +146,14 @@ class MeshModel:
         Raises:
           WaferError: It does not fit.
         """
-        return place(self.config, self.hw, context=context, prompt=prompt)
+        return place(self.config, self.hw, context=context, prompt=prompt, dtype=self.dtype)
+
+    def accumulating(self, accumulate: Accumulate) -> "MeshModel":
+        """The same weights with sums in another type."""
+        other = copy(self)
+        other.accumulate = accumulate
+        other._plan = replace(self._plan, accumulate=accumulate)
+        return other
 
     def prefill(self, ids: Sequence[int] | np.ndarray, *, context: int | None = None) -> Output:
         """Run a prompt from an empty cache.
@@ -145,7 +179,8 @@ class MeshModel:
         padded = np.zeros(per_row * self.hw.mesh[0], np.int32)
         padded[:tokens] = checked
         args = (self.weights, jnp.asarray(padded), jnp.int32(tokens))
-        logits, cache, hidden = self._compiled(_prefill, slots, *args)(*args)
+        plan = replace(self._plan, slots=slots, accumulate="float32")  # that is decode's alone
+        logits, cache, hidden = self._compiled(_prefill, plan, *args)(*args)
         return Output(np.asarray(logits), cache, np.asarray(hidden)[:, :tokens])
 
     def decode(self, token: int, cache: MeshCache) -> Output:
@@ -167,7 +202,8 @@ class MeshModel:
                 f"the KV cache is full ({cache.capacity} tokens): prefill with a larger context"
             )
         args = (self.weights, cache, jnp.asarray(checked[0]))
-        logits, cache, hidden = self._compiled(_decode, cache.slots, *args)(*args)
+        plan = replace(self._plan, slots=cache.slots)
+        logits, cache, hidden = self._compiled(_decode, plan, *args)(*args)
         return Output(np.asarray(logits), cache, np.asarray(hidden))
 
     def generate(
@@ -303,10 +339,9 @@ class MeshModel:
             )
         return array.astype(np.int32)
 
-    def _compiled(self, function: Callable, slots: int, *args) -> Callable:
+    def _compiled(self, function: Callable, plan: _Plan, *args) -> Callable:
         height, width = self.hw.mesh
         name = function.__name__.strip("_")
-        plan = _Plan(**{**vars(self._plan), "slots": slots})
         return compiled(f"{name} on {height}x{width} PEs", function, (plan,), *args)[0]
 
 
@@ -330,8 +365,10 @@ def _decode(
     plan: _Plan, weights: MeshWeights, cache: MeshCache, token: jax.Array
 ) -> tuple[jax.Array, MeshCache, jax.Array]:
     start = mesh_decode.embed(weights, token, plan.layer)
-    x, cache, after = mesh_decode.decode_layers(weights.layers, start, cache, plan.layer, plan.k)
-    logits = mesh_decode.score_vocabulary(weights, x, plan.head, plan.k)
+    x, cache, after = mesh_decode.decode_layers(
+        weights.layers, start, cache, plan.layer, plan.k, plan.accumulate
+    )
+    logits = mesh_decode.score_vocabulary(weights, x, plan.head, plan.k, plan.accumulate)
     hidden = jnp.concatenate([start[None], after])
     flat = hidden.reshape(hidden.shape[0], 1, -1)[..., : plan.layer.config.hidden_size]
     return logits, cache, flat

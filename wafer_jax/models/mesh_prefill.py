@@ -13,7 +13,7 @@ Axes: l tokens per row, M rows of a tile, g groups of c columns, m key/value hea
 queries per key/value head, d elements of a head per PE; L, Y, X, e, q, f, v as in `mesh_layout`.
 """
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,15 +22,25 @@ from jax import lax
 
 from wafer_jax.collectives import allreduce_ktree, gemm, gemm_transposed
 from wafer_jax.collectives.tiles import tile_matrix
+from wafer_jax.models.feed_forward import kind_of
+from wafer_jax.models.mesh_heads import head_norm
 from wafer_jax.models.mesh_layout import LayerLayout
+from wafer_jax.models.mesh_relay import (
+    Values,
+    hidden_columns,
+    pad,
+    relay_to_columns,
+    relay_to_hidden,
+)
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
-
-Values = Literal["rounds", "dense"]
-"""How MeshGEMM makes its values, see `gemm.apply`."""
+from wafer_jax.models.packed_tiles import column_numbers
 
 
 class PrefillTiles(NamedTuple):
-    """One layer's weights as MeshGEMM takes them: [k, n, Y, X], norms [ex, X], biases [n, X]."""
+    """One layer's weights as MeshGEMM takes them: [k, n, Y, X], norms [ex, X], biases [n, X].
+
+    The norms of queries and keys are [2, 2, p, X], as in decode.
+    """
 
     attention_norm: jax.Array
     qkv: jax.Array
@@ -38,8 +48,8 @@ class PrefillTiles(NamedTuple):
     out: jax.Array
     out_bias: jax.Array | None
     ffn_norm: jax.Array
-    gate_up: jax.Array
-    down: jax.Array
+    feed_forward: dict[str, jax.Array]
+    qk_norm: jax.Array | None
 
 
 def embed_prompt(weights: MeshWeights, ids: jax.Array, layout: LayerLayout) -> jax.Array:
@@ -53,9 +63,9 @@ def embed_prompt(weights: MeshWeights, ids: jax.Array, layout: LayerLayout) -> j
     Returns:
       [l, ex, Y, X], token t in row t // l.
     """
-    columns = weights.embedding[0][:, :, ids]  # [e, Y, T]
+    columns = column_numbers(weights.embedding, ids)[0]  # [e, Y, T]
     dense = columns.transpose(2, 1, 0).reshape(len(ids), -1)
-    return tile_matrix(_hidden_columns(dense, layout), layout.mesh)
+    return tile_matrix(hidden_columns(dense, layout), layout.mesh)
 
 
 def take_token(x: jax.Array, index: jax.Array, layout: LayerLayout) -> jax.Array:
@@ -96,12 +106,14 @@ def prefill_layers(
       [l, ex, Y, X]; keys and values [L, l, m, d, Y, X]; the residual stream after each layer
       [L, l, ex, Y, X].
     """
+    kind = kind_of(layout.config)
 
     def body(x: jax.Array, layer: LayerWeights):
         tiles = relay(layer, layout)
         attended, keys, v = _attention(tiles, x, layout, values, k)
         x = x + attended
-        x = x + _swiglu(tiles, x, layout, values, k)
+        normed = _rms_norm(x, tiles.ffn_norm, layout, k)
+        x = x + kind.prefill(tiles.feed_forward, normed, layout, values, k)
         return x, (keys, v, x)
 
     x, (keys, v, after) = lax.scan(body, x, weights)
@@ -119,11 +131,14 @@ def _attention(
         qkv = qkv + tiles.qkv_bias[None, :, None]
     q, keys, v = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x), axis=1)
     rope = _rope(layout, tokens)
-    q = _rotate(q.reshape(tokens, heads, -1, 2, pairs, *mesh), *rope)
-    keys = _rotate(keys.reshape(tokens, heads, 1, 2, pairs, *mesh), *rope)[:, :, 0]
+    q, keys = (t.reshape(tokens, heads, -1, 2, pairs, *mesh) for t in (q, keys))
+    if tiles.qk_norm is not None:
+        of_queries, of_keys = tiles.qk_norm
+        q, keys = head_norm(q, of_queries, layout, k), head_norm(keys, of_keys, layout, k)
+    q, keys = _rotate(q, *rope), _rotate(keys, *rope)[:, :, 0]
     v = v.reshape(tokens, heads, -1, *mesh)
     mixed = _mix(q, keys, v, layout, values, k)
-    mixed = _pad(mixed, 1, layout.contracted(layout.q_x))
+    mixed = pad(mixed, 1, layout.contracted(layout.q_x))
     out = gemm.apply(mixed, tiles.out, values=values)
     if tiles.out_bias is not None:
         out = out + tiles.out_bias[None, :, None]
@@ -142,7 +157,7 @@ def _mix(
     padded = layout.attention_rows(tokens)
     q, keys, v = (_by_group(t, layout) for t in (q, keys, v))  # [g, l, m, ..., Y, c]
     q = jnp.moveaxis(q, 1, 3).reshape(layout.groups, heads, group * tokens, d, rows, -1)
-    keys, v = (_pad(jnp.moveaxis(t, 1, 2), 2, padded) for t in (keys, v))
+    keys, v = (pad(jnp.moveaxis(t, 1, 2), 2, padded) for t in (keys, v))
     scores = gemm_transposed.apply(q, keys, values=values) * layout.config.head_dim**-0.5
     seen = _causal(tokens, padded, scores.shape[-3], rows, layout.columns)
     seen = np.tile(seen, (group, 1, 1, 1))[None, None]
@@ -150,16 +165,7 @@ def _mix(
     mixed = gemm.apply(share, v, values=values)  # [g, m, G l, d, Y, c]
     mixed = mixed.reshape(layout.groups, heads, group, tokens, d, rows, -1)
     mixed = jnp.moveaxis(mixed, (0, 3), (-2, 0))  # [l, m, G, d, Y, g, c]
-    return _pad(mixed.reshape(tokens, layout.q_x, rows, -1), 3, width)
-
-
-def _swiglu(
-    tiles: PrefillTiles, x: jax.Array, layout: LayerLayout, values: Values, k: int
-) -> jax.Array:
-    gate_up = gemm.apply(_rms_norm(x, tiles.ffn_norm, layout, k), tiles.gate_up, values=values)
-    gate, up = jnp.split(gate_up, 2, axis=1)
-    hidden = _pad(jax.nn.silu(gate) * up, 1, layout.contracted(layout.ffn_x))
-    return gemm.apply(hidden, tiles.down, values=values)
+    return pad(mixed.reshape(tokens, layout.q_x, rows, -1), 3, width)
 
 
 def _rms_norm(x: jax.Array, weight: jax.Array, layout: LayerLayout, k: int) -> jax.Array:
@@ -197,7 +203,8 @@ def _rope(layout: LayerLayout, tokens: int) -> tuple[jax.Array, jax.Array]:
     inverse = inverse[layout.pair_index].astype(np.float32)  # [p, X]
     position = np.arange(layout.mesh[0]) * tokens + np.arange(tokens)[:, None]  # [l, Y]
     angle = position[:, None, None, None, :, None].astype(np.float32) * inverse[:, None]
-    return jnp.cos(jnp.asarray(angle)), jnp.sin(jnp.asarray(angle))
+    magnitude = layout.config.rope.magnitude
+    return jnp.cos(jnp.asarray(angle)) * magnitude, jnp.sin(jnp.asarray(angle)) * magnitude
 
 
 def _rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
@@ -217,33 +224,19 @@ def relay(layer: LayerWeights, layout: LayerLayout) -> PrefillTiles:
     Returns:
       What MeshGEMM takes.
     """
-    _, width = layout.mesh
-    columns = lambda dense: _hidden_columns(dense, layout)
-    rows = lambda w: columns(w.swapaxes(0, 1).reshape(-1, w.shape[-1]).T).T
-
-    def by_column(w: jax.Array) -> jax.Array:
-        """[r, X, Y * e] to [X * padded r, ex * X]."""
-        dense = _pad(w.swapaxes(0, 1), 1, layout.contracted(w.shape[0]))
-        return columns(dense.reshape(-1, dense.shape[-1]))
-
-    vector = lambda v: columns(v.reshape(1, -1)).reshape(width, -1).T
+    width = layout.mesh[1]
+    vector = lambda v: hidden_columns(v.reshape(1, -1), layout).reshape(width, -1).T
     bias = lambda v: None if v is None else v.reshape(width, -1).T
     return PrefillTiles(
         attention_norm=vector(layer.attention_norm),
-        qkv=tile_matrix(rows(layer.qkv), layout.mesh),
+        qkv=relay_to_columns(layer.qkv, layout),
         qkv_bias=bias(layer.qkv_bias),
-        out=tile_matrix(by_column(layer.out), layout.mesh),
+        out=relay_to_hidden(layer.out, layout),
         out_bias=None if layer.out_bias is None else vector(layer.out_bias),
         ffn_norm=vector(layer.ffn_norm),
-        gate_up=tile_matrix(rows(layer.gate_up), layout.mesh),
-        down=tile_matrix(by_column(layer.down), layout.mesh),
+        feed_forward=kind_of(layout.config).relay(layer.feed_forward, layout),
+        qk_norm=layer.qk_norm,
     )
-
-
-def _hidden_columns(dense: jax.Array, layout: LayerLayout) -> jax.Array:
-    """[N, padded E] as decode pads it to [N, X * ex] as prefill does."""
-    size = layout.config.hidden_size
-    return _pad(dense[:, :size], 1, layout.mesh[1] * layout.hidden_x)
 
 
 def _by_group(tiles: jax.Array, layout: LayerLayout) -> jax.Array:
@@ -251,12 +244,3 @@ def _by_group(tiles: jax.Array, layout: LayerLayout) -> jax.Array:
     used = layout.groups * layout.columns
     grouped = tiles[..., :used].reshape(*tiles.shape[:-1], layout.groups, layout.columns)
     return jnp.moveaxis(grouped, -2, 0)
-
-
-def _pad(array: jax.Array, axis: int, size: int) -> jax.Array:
-    """Append zeros to an axis."""
-    if array.shape[axis] == size:
-        return array
-    widths = [(0, 0)] * array.ndim
-    widths[axis] = (0, size - array.shape[axis])
-    return jnp.pad(array, widths)

@@ -8,10 +8,11 @@ from typing import Any
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models import checkpoints
 from wafer_jax.models.checkpoints import Checkpoint
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.generation import Generation
 from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.parameters import num_parameters
 from wafer_jax.models.placement import Placement, place
 from wafer_jax.models.tokenizer import Tokenizer
 
@@ -43,7 +44,7 @@ class Model:
         self._on_mesh: dict[Any, MeshModel] = {}
 
     @property
-    def config(self) -> LlamaConfig:
+    def config(self) -> DecoderConfig:
         """What defines the model."""
         return self.checkpoint.config
 
@@ -84,6 +85,8 @@ class Model:
         hw: HardwareSpec,
         *,
         values: str = "rounds",
+        dtype: str = "float32",
+        accumulate: str = "float32",
         **options: Any,
     ) -> Generation:
         """Generate greedily on a machine.
@@ -92,6 +95,8 @@ class Model:
           prompt: Text, or token ids.
           hw: Machine; ``hw.mesh`` is the region of one layer.
           values: How prefill's products are made, see `MeshModel`.
+          dtype: What weights are stored in, see `MeshModel`.
+          accumulate: What decode's products are summed in, see `MeshModel`.
           options: See `MeshModel.generate`.
 
         Returns:
@@ -100,9 +105,10 @@ class Model:
         Raises:
           WaferError: As for `MeshModel.generate`.
         """
-        return self.on(hw, values=values).generate(prompt, **options)
+        model = self.on(hw, values=values, dtype=dtype, accumulate=accumulate)
+        return model.generate(prompt, **options)
 
     def __repr__(self) -> str:
         return (
-            f"Model({self.checkpoint.name!r}, {self.config.num_parameters / 1e6:.1f} M parameters)"
+            f"Model({self.checkpoint.name!r}, {num_parameters(self.config) / 1e6:.1f} M parameters)"
         )

@@ -6,7 +6,7 @@ it computes nothing; and waiting, for hops, ramps, and PEs whose turn comes firs
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from wafer_jax.collectives import allreduce_ktree, gemm_transposed, relayout
 from wafer_jax.collectives.gemm_cost import cost_parts
@@ -14,6 +14,7 @@ from wafer_jax.collectives.gemm_layout import block_words, layout_of
 from wafer_jax.collectives.kernels import gemm_cycles, gemv_cycles
 from wafer_jax.collectives.tiles import Axis, tile_size
 from wafer_jax.hardware import WORD_BYTES, HardwareSpec
+from wafer_jax.models.storage import STORAGES, Storage
 
 EXP = 9
 """Vector instructions of an exponential: (1 + x / 256)^256, as in WaferLLM's kernels."""
@@ -62,13 +63,20 @@ class Meter:
 
     Attributes:
       hw: The machine; its mesh is not looked at.
-      dtype: Element type of weights and activations.
+      dtype: Element type of activations, and of weights when they are multiplied.
       k: Phases of the K-tree allreduces.
+      storage: Format of the weights; packed ones are unpacked before every product.
     """
 
     hw: HardwareSpec
     dtype: str
     k: int = 2
+    storage: Storage = STORAGES["float32"]
+
+    @property
+    def plain(self) -> "Meter":
+        """For weights that no format packs."""
+        return replace(self, storage=STORAGES["float32"])
 
     def vector(self, elements: int, instructions: int = 1) -> int:
         """Cycles of so many vector instructions over ``elements`` each."""
@@ -97,12 +105,29 @@ class Meter:
         moved = 0 if alone else copies * mesh[0] * mesh[1] * words
         return OperatorCost(operator, compute + cycles, compute, issue, moved * WORD_BYTES)
 
+    def multiply(self, tile: tuple[int, int]) -> int:
+        """Cycles of a PE's own part of MeshGEMV with tiles [r, c], unpacked on the way."""
+        return gemv_cycles(self.hw, *tile, self.dtype) + self.unpacking(*tile)
+
     def matvec(
         self, operator: str, mesh: tuple[int, int], tile: tuple[int, int], axis: Axis
     ) -> OperatorCost:
         """MeshGEMV with tiles [r, c] whose rows lie along ``axis``, as `gemv.cost` counts it."""
-        compute = gemv_cycles(self.hw, *tile, self.dtype)
-        return self.allreduce(operator, mesh, tile[1], axis, compute=compute)
+        return self.allreduce(operator, mesh, tile[1], axis, compute=self.multiply(tile))
+
+    def unpacking(self, rows: int, columns: int) -> int:
+        """Cycles that turn a tile of packed weights into numbers, row by row; 0 of plain ones."""
+        steps = self.storage.instructions
+        return rows * self.vector(columns, steps) if steps else 0
+
+    def project(
+        self, operator: str, mesh: tuple[int, int], sizes: tuple[int, int, int]
+    ) -> OperatorCost:
+        """`matmul` whose right operand are weights; every tile that comes by is unpacked."""
+        unpacking = self.unpacking(sizes[1], tile_size(sizes[2], mesh[1]))
+        return in_sequence(
+            operator, self.compute("", unpacking), self.matmul(operator, mesh, sizes)
+        )
 
     def matmul(
         self, operator: str, mesh: tuple[int, int], sizes: tuple[int, int, int], copies: int = 1

@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wafer_jax.errors import WaferError
-from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.hardware import HardwareSpec
+from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_memory import RegionBytes, layer_bytes, vocab_bytes
+from wafer_jax.models.storage import Storage, storage_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -65,7 +66,8 @@ class Placement:
     Attributes:
       hw: Machine; ``hw.mesh`` is the region of a layer.
       config: The model.
-      dtype: What weights, KV cache and activations are counted in.
+      dtype: What weights are stored in, a name of `storage.STORAGES`; KV cache and activations
+        are counted in its compute type.
       context: Tokens that the KV caches are sized for.
       layer: Layout of the layers.
       embedding: Layout of the embedding.
@@ -74,13 +76,18 @@ class Placement:
     """
 
     hw: HardwareSpec
-    config: LlamaConfig
+    config: DecoderConfig
     dtype: str
     context: int
     layer: LayerLayout
     embedding: VocabLayout
     head: VocabLayout
     regions: tuple[Region, ...]
+
+    @property
+    def storage(self) -> Storage:
+        """Format of the projections' weights."""
+        return storage_of(self.dtype)
 
     @property
     def wafers(self) -> int:
@@ -128,7 +135,7 @@ class Placement:
 
 
 def place(
-    config: LlamaConfig,
+    config: DecoderConfig,
     hw: HardwareSpec,
     *,
     context: int = 1,
@@ -142,7 +149,8 @@ def place(
       hw: Machine; ``hw.mesh`` is the region of one layer, ``hw.device_mesh`` the wafer.
       context: Tokens that the KV caches must hold.
       prompt: Tokens of the longest prompt.
-      dtype: What weights, KV cache and activations are stored in.
+      dtype: What weights are stored in: float32, float16, bfloat16, or packed (q8_0, q4_1, q4_0,
+        q6_k, q5_k, q4_k, q3_k, q2_k, fp8, mxfp4); see `storage`.
 
     Returns:
       The placement.
@@ -151,8 +159,7 @@ def place(
       WaferError: A region's tiles exceed its PEs' SRAM; the line names the region, the bytes and
         the smallest square region that would do.
     """
-    if dtype not in DTYPE_BYTES:
-        raise WaferError(f"dtype {dtype!r}: choose one of {', '.join(DTYPE_BYTES)}")
+    storage_of(dtype)
     layer = LayerLayout(config, hw.mesh)
     memory = _checked_layer(layer, hw, dtype, context, prompt)
     tied = config.tie_embeddings
@@ -207,7 +214,7 @@ def _checked_layer(
     )
 
 
-def _advice(config: LlamaConfig, hw: HardwareSpec, dtype: str, context: int, prompt: int) -> str:
+def _advice(config: DecoderConfig, hw: HardwareSpec, dtype: str, context: int, prompt: int) -> str:
     for side in range(1, min(hw.device_mesh) + 1):
         layout = LayerLayout(config, (side, side))
         if _fits(layer_bytes(layout, dtype, context, prompt), hw):
@@ -215,7 +222,7 @@ def _advice(config: LlamaConfig, hw: HardwareSpec, dtype: str, context: int, pro
     return f"use a smaller model or a larger machine: no square region of {hw.name} is enough"
 
 
-def _vocab_layout(config: LlamaConfig, hw: HardwareSpec, dtype: str, name: str) -> VocabLayout:
+def _vocab_layout(config: DecoderConfig, hw: HardwareSpec, dtype: str, name: str) -> VocabLayout:
     """As many rows as a layer has (or a multiple) and as few columns as the tiles allow."""
     height, (device_height, device_width) = hw.mesh[0], hw.device_mesh
     least = None

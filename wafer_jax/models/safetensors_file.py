@@ -24,6 +24,12 @@ _FLOATS: dict[str, Any] = {
     "F16": np.float16,
     "BF16": ml_dtypes.bfloat16,
 }
+_STORED: dict[str, Any] = {
+    **_FLOATS,
+    "F8_E4M3": ml_dtypes.float8_e4m3fn,
+    "F8_E8M0": ml_dtypes.float8_e8m0fnu,
+    "U8": np.uint8,
+}
 
 
 @dataclass(frozen=True)
@@ -89,14 +95,33 @@ class SafetensorsFile:
             Its values in a new array, float32.
 
         Raises:
-            WaferError: a dtype other than float16, bfloat16, float32 or float64; NaN or infinity.
+            WaferError: a dtype other than float16, bfloat16, float32 or float64, or an exponent
+                (F8_E8M0); NaN or infinity.
         """
         info = self.tensors[name]
-        if info.dtype not in _FLOATS:
+        if info.dtype not in (*_FLOATS, "F8_E8M0"):
             raise WaferError(
                 f"{self.path}: tensor {name} is stored as {info.dtype!r}; only F64, F32, F16 and "
-                "BF16 are supported"
+                "BF16 are supported, and FP8 or MXFP4 where quantization_config says so"
             )
+        with np.errstate(over="ignore", invalid="ignore"):  # check_finite reports either
+            values = self.read_stored(name).astype(np.float32)
+        check_finite(name, values, where=str(self.path))
+        return values
+
+    def read_stored(self, name: str) -> np.ndarray:
+        """Read one tensor as it is stored.
+
+        Args:
+            name: as in the file, of a dtype of `_STORED`.
+
+        Returns:
+            Its values in their own dtype, read-only.
+
+        Raises:
+            WaferError: the file changed or cannot be read.
+        """
+        info = self.tensors[name]
         try:
             with self.path.open("rb") as stream:
                 stream.seek(info.begin)
@@ -105,11 +130,7 @@ class SafetensorsFile:
             raise WaferError(f"{self.path}: cannot be read ({error})") from None
         if len(raw) != info.end - info.begin:
             raise WaferError(f"{self.path}: tensor {name} was cut off while being read")
-        stored = np.frombuffer(raw, dtype=_FLOATS[info.dtype]).reshape(info.shape)
-        with np.errstate(over="ignore", invalid="ignore"):  # check_finite reports either
-            values = stored.astype(np.float32)
-        check_finite(name, values, where=str(self.path))
-        return values
+        return np.frombuffer(raw, dtype=_STORED[info.dtype]).reshape(info.shape)
 
     def _parse(self, header: bytes, start: int, size: int) -> dict[str, TensorInfo]:
         try:
@@ -142,8 +163,8 @@ class SafetensorsFile:
         begin, end = offsets
         if not isinstance(dtype, str) or end < begin:
             raise self._damaged(f"tensor {name!r} has no valid dtype and data_offsets")
-        if dtype in _FLOATS:
-            wanted = math.prod(shape) * np.dtype(_FLOATS[dtype]).itemsize
+        if dtype in _STORED:
+            wanted = math.prod(shape) * np.dtype(_STORED[dtype]).itemsize
             if end - begin != wanted:
                 raise self._damaged(
                     f"tensor {name!r} takes {end - begin} bytes, its shape {shape} needs {wanted}"

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import LlamaConfig, parameter_shapes
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.parameters import parameter_shapes
 
 # Buffers that old exports carry; they are recomputed from the configuration.
 _RECOMPUTED = re.compile(r"(model\.)?layers\.\d+\.self_attn\.rotary_emb\.inv_freq")
@@ -25,7 +26,7 @@ def is_ignored(name: str) -> bool:
 
 
 def check_tensors(
-    found: Iterable[tuple[str, tuple[int, ...]]], config: LlamaConfig, *, where: str
+    found: Iterable[tuple[str, tuple[int, ...]]], config: DecoderConfig, *, where: str
 ) -> None:
     """Check names and shapes against the configuration, before any value is read.
 

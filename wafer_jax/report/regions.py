@@ -4,11 +4,12 @@ from itertools import groupby
 
 import pandas as pd
 
-from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.hardware import HardwareSpec
+from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_memory import layer_bytes
 from wafer_jax.models.placement import Placement, Region, kv_capacity
+from wafer_jax.models.storage import STORAGES
 
 
 def regions(placement: Placement) -> pd.DataFrame:
@@ -51,7 +52,7 @@ def _name(members: list[Region]) -> str:
     return f"{first} to {last}"
 
 
-def what_fits(config: LlamaConfig, hw: HardwareSpec) -> pd.DataFrame:
+def what_fits(config: DecoderConfig, hw: HardwareSpec) -> pd.DataFrame:
     """Smallest square regions for one layer, and the tokens that ``hw.mesh`` can hold, by dtype.
 
     Args:
@@ -63,7 +64,7 @@ def what_fits(config: LlamaConfig, hw: HardwareSpec) -> pd.DataFrame:
       device does), fits (whether ``hw.mesh`` holds a layer at all) and kv_capacity (tokens).
     """
     rows = []
-    for dtype in DTYPE_BYTES:
+    for dtype in STORAGES:
         sides = range(1, min(hw.device_mesh) + 1)
         side = next((s for s in sides if _fits(config, hw, (s, s), dtype)), None)
         fits = _fits(config, hw, hw.mesh, dtype)
@@ -73,6 +74,6 @@ def what_fits(config: LlamaConfig, hw: HardwareSpec) -> pd.DataFrame:
     return frame.astype({"smallest_side": "Int64"})
 
 
-def _fits(config: LlamaConfig, hw: HardwareSpec, mesh: tuple[int, int], dtype: str) -> bool:
+def _fits(config: DecoderConfig, hw: HardwareSpec, mesh: tuple[int, int], dtype: str) -> bool:
     memory = layer_bytes(LayerLayout(config, mesh), dtype, context=1, prompt=1)
     return memory.used_bytes <= hw.data_bytes

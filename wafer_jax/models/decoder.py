@@ -1,14 +1,12 @@
-"""The Llama family as dense ``flax.nnx`` modules: the reference for everything that runs on a mesh.
+"""The decoder of every family as dense ``flax.nnx`` modules: the reference for the mesh.
 
-Axis letters: B sequences, T new tokens, S cache positions, L layers, E hidden width, F width of the
-SwiGLU layer, H query heads, K key/value heads, G = H / K, D head width, V vocabulary.
+Axis letters: B sequences, T new tokens, S cache positions, L layers, E hidden width, H query heads,
+K key/value heads, G = H / K, D head width, V vocabulary.
 
-Layers are stacked along a leading axis and scanned, which compiles in the time of one layer, and
-weights keep Hugging Face's ``[out, in]`` layout: ``x @ w.T`` inside a scan is the form of a
-matrix-vector product that XLA streams at memory speed on a CPU without copying the slice first.
+Layers are stacked along a leading axis and scanned, which compiles in the time of one layer.
 
-Source of the arithmetic: ``modeling_llama.py`` in transformers; RMSNorm, softmax and all sums are
-in float32.
+Source of the arithmetic: the families' modelling files in transformers; RMSNorm, softmax and all
+sums are in float32.
 """
 
 from collections.abc import Mapping
@@ -21,7 +19,9 @@ import numpy as np
 from flax import nnx
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models.config import LlamaConfig
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.dense_layers import Linear, RMSNorm, normal
+from wafer_jax.models.feed_forward import kind_of
 
 
 @jax.tree_util.register_dataclass
@@ -40,7 +40,7 @@ class KVCache:
     length: jax.Array
 
     @classmethod
-    def create(cls, config: LlamaConfig, *, batch: int, capacity: int) -> "KVCache":
+    def create(cls, config: DecoderConfig, *, batch: int, capacity: int) -> "KVCache":
         """Make an empty cache.
 
         Args:
@@ -64,44 +64,17 @@ class KVCache:
         return self.keys.shape[3]
 
 
-class Linear(nnx.Module):
-    """A projection in Hugging Face's layout: ``weight [out, in]``, ``bias [out]`` or None."""
-
-    def __init__(self, in_size: int, out_size: int, *, use_bias: bool = False, rngs: nnx.Rngs):
-        self.weight = nnx.Param(_normal(rngs, (out_size, in_size)))
-        self.bias = nnx.Param(jnp.zeros((out_size,), jnp.float32)) if use_bias else None
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Project ``[B, T, in]`` to ``[B, T, out]``."""
-        # Two axes: with three, XLA would not recognise the matrix-vector product of decode.
-        y = x.reshape(-1, x.shape[-1]) @ self.weight[...].T
-        if self.bias is not None:
-            y = y + self.bias[...][None, :]
-        return y.reshape(*x.shape[:-1], -1)
-
-
-class RMSNorm(nnx.Module):
-    """``x / sqrt(mean(x^2) + eps) * weight`` over the last axis."""
-
-    def __init__(self, size: int, eps: float):
-        self.weight = nnx.Param(jnp.ones((size,), jnp.float32))
-        self.eps = eps
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Normalise ``[B, T, E]``."""
-        mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-        return x * jax.lax.rsqrt(mean_square + self.eps) * self.weight[...][None, None, :]
-
-
 class Attention(nnx.Module):
     """Causal attention with K key/value heads shared by groups of G query heads."""
 
-    def __init__(self, config: LlamaConfig, *, rngs: nnx.Rngs):
-        c, bias = config, config.attention_bias
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
+        c, bias = config, config.qkv_bias
         self.q_proj = Linear(c.hidden_size, c.q_size, use_bias=bias, rngs=rngs)
         self.k_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
         self.v_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
-        self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=bias, rngs=rngs)
+        self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=c.out_bias, rngs=rngs)
+        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
+        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
         self.head_dim = c.head_dim
 
     def __call__(
@@ -123,6 +96,8 @@ class Attention(nnx.Module):
             proj(x).reshape(batch, tokens, -1, self.head_dim).swapaxes(1, 2)  # [B, heads, T, D]
             for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
         q, k = rotate(q, *rope), rotate(k, *rope)
         cache = _write(cache, k, v, layer)
         keys, values = cache.keys[layer], cache.values[layer]  # [B, K, S, D]
@@ -140,27 +115,14 @@ class Attention(nnx.Module):
         return self.o_proj(mixed.swapaxes(1, 2).reshape(batch, tokens, -1)), cache
 
 
-class SwiGLU(nnx.Module):
-    """``down(silu(gate(x)) * up(x))``."""
-
-    def __init__(self, config: LlamaConfig, *, rngs: nnx.Rngs):
-        self.gate_proj = Linear(config.hidden_size, config.intermediate_size, rngs=rngs)
-        self.up_proj = Linear(config.hidden_size, config.intermediate_size, rngs=rngs)
-        self.down_proj = Linear(config.intermediate_size, config.hidden_size, rngs=rngs)
-
-    def __call__(self, x: jax.Array) -> jax.Array:
-        """Transform ``[B, T, E]``."""
-        return self.down_proj(jax.nn.silu(self.gate_proj(x)) * self.up_proj(x))
-
-
 class DecoderLayer(nnx.Module):
     """One pre-norm residual block; its attributes carry Hugging Face's names."""
 
-    def __init__(self, config: LlamaConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.self_attn = Attention(config, rngs=rngs)
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.mlp = SwiGLU(config, rngs=rngs)
+        self.mlp = kind_of(config).Dense(config, rngs=rngs)
 
     def __call__(
         self, x: jax.Array, cache: KVCache, layer: jax.Array, rope: tuple[jax.Array, jax.Array]
@@ -171,7 +133,7 @@ class DecoderLayer(nnx.Module):
         return x + self.mlp(self.post_attention_layernorm(x)), cache
 
 
-class Llama(nnx.Module):
+class Decoder(nnx.Module):
     """The whole decoder.
 
     Attributes:
@@ -182,7 +144,7 @@ class Llama(nnx.Module):
         lm_head: ``[V, E]``, or None when the head is the embedding.
     """
 
-    def __init__(self, config: LlamaConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
         """Initialise at random; see ``from_weights`` for trained weights.
 
         Args:
@@ -190,15 +152,15 @@ class Llama(nnx.Module):
             rngs: random streams; ``params`` is used.
         """
         self.config = config
-        self.embed_tokens = nnx.Param(_normal(rngs, (config.vocab_size, config.hidden_size)))
+        self.embed_tokens = nnx.Param(normal(rngs, (config.vocab_size, config.hidden_size)))
         make = lambda keys: DecoderLayer(config, rngs=keys)
         self.layers = nnx.vmap(make)(rngs.split(config.num_layers))
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         tied = config.tie_embeddings
-        self.lm_head = None if tied else nnx.Param(_normal(rngs, self.embed_tokens.shape))
+        self.lm_head = None if tied else nnx.Param(normal(rngs, self.embed_tokens.shape))
 
     @classmethod
-    def from_weights(cls, config: LlamaConfig, weights: Mapping[str, np.ndarray]) -> "Llama":
+    def from_weights(cls, config: DecoderConfig, weights: Mapping[str, np.ndarray]) -> "Decoder":
         """Build the model around trained weights.
 
         Args:
@@ -284,12 +246,12 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     return x * cos[None, None] + turned * sin[None, None]
 
 
-def _rope_table(config: LlamaConfig, position: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _rope_table(config: DecoderConfig, position: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Cosine and sine ``[T, D]`` of positions ``[T] int32``, both halves of a head alike."""
     inverse = jnp.asarray(config.rope.inverse_frequencies(config.head_dim), jnp.float32)
     angle = position.astype(jnp.float32)[:, None] * inverse[None, :]
     angle = jnp.concatenate([angle, angle], axis=-1)
-    return jnp.cos(angle), jnp.sin(angle)
+    return jnp.cos(angle) * config.rope.magnitude, jnp.sin(angle) * config.rope.magnitude
 
 
 def _write(cache: KVCache, k: jax.Array, v: jax.Array, layer: jax.Array) -> KVCache:
@@ -303,32 +265,26 @@ def _write(cache: KVCache, k: jax.Array, v: jax.Array, layer: jax.Array) -> KVCa
     )
 
 
-def _normal(rngs: nnx.Rngs, shape: tuple[int, ...]) -> jax.Array:
-    return jax.random.normal(rngs.params(), shape, jnp.float32) * 0.02
-
-
 def _gather(
     keys: list[str], shape: tuple[int, ...], weights: Mapping[str, np.ndarray], unused: set[str]
 ) -> jax.Array:
-    """Collect one parameter by its path; one below ``layers`` is stacked over the layers."""
+    """Collect one parameter by its path; layers and experts are stacked in that order."""
     tail = ".".join(keys)
-    if keys[0] == "layers":
-        tail = tail.removeprefix("layers.")
-        names = [f"model.layers.{i}.{tail}" for i in range(shape[0])]
-        inner = shape[1:]
-    else:
-        names = [
-            {"lm_head": "lm_head.weight", "embed_tokens": "model.embed_tokens.weight"}.get(
-                tail, f"model.{tail}"
-            )
-        ]
-        inner = shape
+    names = [_TOP_LEVEL.get(tail, f"model.{tail}")]
+    inner = shape
+    for stacked in (key for key in keys if key in ("layers", "experts")):
+        one = f".{stacked}."
+        names = [n.replace(one, f"{one}{i}.") for n in names for i in range(inner[0])]
+        inner = inner[1:]
     for name in names:
         if name not in unused:
             raise WaferError(f"no weights for the parameter {name}")
         if weights[name].shape != inner:
             raise WaferError(f"{name} has shape {weights[name].shape}, the model needs {inner}")
     unused.difference_update(names)
-    if keys[0] == "layers":
-        return jnp.asarray(np.stack([weights[name] for name in names]), jnp.float32)
-    return jnp.asarray(weights[names[0]], jnp.float32)
+    if len(names) == 1 and inner == shape:
+        return jnp.asarray(weights[names[0]], jnp.float32)
+    return jnp.asarray(np.stack([weights[name] for name in names]).reshape(shape), jnp.float32)
+
+
+_TOP_LEVEL = {"lm_head": "lm_head.weight", "embed_tokens": "model.embed_tokens.weight"}

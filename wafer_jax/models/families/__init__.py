@@ -1,0 +1,65 @@
+"""The model families, one file each; a new one is added to ``FAMILIES``."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from wafer_jax.errors import WaferError
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.config_reader import HANDLED, IGNORED, MUST_EQUAL, ConfigReader, show
+from wafer_jax.models.families.family import Family
+from wafer_jax.models.families.llama import LLAMA
+from wafer_jax.models.families.qwen2 import QWEN2
+from wafer_jax.models.families.qwen3 import QWEN3
+from wafer_jax.models.families.qwen3_moe import QWEN3_MOE
+
+FAMILIES: dict[str, Family] = {
+    family.model_type: family for family in (LLAMA, QWEN2, QWEN3, QWEN3_MOE)
+}
+"""By Hugging Face's ``model_type``."""
+
+
+def read_config(config: Mapping[str, Any], *, where: str = "config.json") -> DecoderConfig:
+    """Read a configuration as Hugging Face writes it, of transformers 4 or 5.
+
+    Args:
+        config: the parsed ``config.json``, or ``PretrainedConfig.to_dict()``.
+        where: what to call the source in an error.
+
+    Returns:
+        The validated configuration.
+
+    Raises:
+        WaferError: unsupported family, or any attribute that is unknown, unsupported, of the
+            wrong type or out of range; the line lists all of them.
+    """
+    if not isinstance(config, Mapping):
+        raise WaferError(f"{where}: expected a JSON object, not {show(config)}")
+    family = _family(config, where)
+    read = ConfigReader(config)
+    read.whitelist(
+        HANDLED | family.handled, IGNORED | family.ignored, {**MUST_EQUAL, **family.must_equal}
+    )
+    for name in family.required:
+        if config.get(name) is None:
+            read.problems.append(f"{name} is missing")
+    decoder = replace(family.read(read), family=family.model_type)
+    read.finish(where)
+    return decoder
+
+
+def _family(config: Mapping[str, Any], where: str) -> Family:
+    model_type = config.get("model_type")
+    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
+    if family is None:
+        raise WaferError(
+            f"{where}: model_type {show(model_type)} is not supported; "
+            f"supported are {', '.join(FAMILIES)}"
+        )
+    architectures = config.get("architectures")
+    if architectures not in (None, [family.architecture], (family.architecture,)):
+        raise WaferError(
+            f"{where}: architectures {show(architectures)} is not supported; "
+            f"only [{family.architecture!r}] is"
+        )
+    return family

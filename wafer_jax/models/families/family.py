@@ -1,0 +1,31 @@
+"""What a model family is: a ``model_type``, its attributes, and how they define a decoder."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.config_reader import ConfigReader
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family:
+    """One model family, as Hugging Face's ``config.json`` describes it.
+
+    Attributes:
+        model_type: its name there.
+        architecture: its causal language model, the only one of its architectures that is read.
+        read: from attributes to the decoder; adds what is wrong to ``ConfigReader.problems``.
+        handled: attributes that ``read`` reads beyond those of all families.
+        required: attributes whose default is not one that a reader of the file would guess.
+        ignored: attributes that change nothing here, although they may in another family.
+        must_equal: attributes that would change the logits, with the values that are implemented.
+    """
+
+    model_type: str
+    architecture: str
+    read: Callable[[ConfigReader], DecoderConfig]
+    handled: frozenset[str] = frozenset()
+    required: tuple[str, ...] = ()
+    ignored: frozenset[str] = frozenset()
+    must_equal: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)

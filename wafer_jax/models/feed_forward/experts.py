@@ -1,0 +1,232 @@
+"""Experts, each a SwiGLU, of which a router chooses a few per token: softmax over all, then top-k.
+
+On the mesh all experts of a layer lie in the layer's own region: every PE holds a tile of every
+expert, and of the router some columns. In decode the router's scores are spread along the rows, all
+PEs choose alike, and only the chosen experts are computed: their parts of ``gate`` and ``up`` are
+added up together, and their parts of ``down`` on the PE before they are. In prefill every token of
+a row chooses for itself, so the static schedule computes every expert for the whole prompt, and the
+weight of what was not chosen is zero.
+
+Axes: N experts, n of them per column, F their width; else as in `mesh_layout`. Source:
+``modeling_qwen3_moe.py`` in transformers.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import lax
+
+from wafer_jax.collectives import gemm
+from wafer_jax.collectives.tiles import tile_size
+from wafer_jax.models.config import DecoderConfig, Experts
+from wafer_jax.models.dense_layers import Linear
+from wafer_jax.models.feed_forward import swiglu
+from wafer_jax.models.mesh_layout import LayerLayout, blocks
+from wafer_jax.models.mesh_products import Accumulate, matvec, multiply, sum_along
+from wafer_jax.models.mesh_relay import Values, pad, relay_to_columns
+from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost, in_sequence
+from wafer_jax.models.packed_tiles import Tiles, matrix_tiles
+from wafer_jax.models.quantized.packed import Matrix
+from wafer_jax.models.storage import MatrixTile, Span
+
+Weights = dict[str, Tiles]
+"""In decode "router" [L, e, Y, X * n], "gate_up" [L, N, e, Y, X * 2 f] and "down"
+[L, N, f, X, Y * e]; in prefill one layer's."""
+
+
+def choose(scores: jax.Array, experts: Experts) -> tuple[jax.Array, jax.Array]:
+    """Choose by the router's scores [..., N]: numbers and weights [..., chosen]."""
+    weights, numbers = lax.top_k(jax.nn.softmax(scores, axis=-1), experts.chosen)
+    if experts.renormalise:
+        weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
+    return numbers, weights
+
+
+def weights_of_all(scores: jax.Array, experts: Experts) -> jax.Array:
+    """Weight of every expert [..., N], zero where it was not chosen."""
+    numbers, weights = choose(scores, experts)
+    return jnp.sum(jax.nn.one_hot(numbers, experts.count) * weights[..., None], axis=-2)
+
+
+def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    """Shape of every parameter by its name below ``mlp.``."""
+    one, count = swiglu.parameter_shapes(config), _of(config).count
+    every = {f"experts.{j}.{name}": shape for j in range(count) for name, shape in one.items()}
+    return {"gate.weight": (count, config.hidden_size), **every}
+
+
+class Dense(nnx.Module):
+    """The dense reference: every expert for every token, weighted."""
+
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
+        self.chosen = _of(config)
+        self.gate = Linear(config.hidden_size, self.chosen.count, rngs=rngs)
+        make = lambda keys: swiglu.Dense(config, rngs=keys)
+        self.experts = nnx.vmap(make)(rngs.split(self.chosen.count))
+
+    def __call__(self, x: jax.Array) -> jax.Array:
+        """Transform ``[B, T, E]``."""
+        weights = jnp.moveaxis(weights_of_all(self.gate(x), self.chosen), -1, 0)  # [N, B, T]
+        graph, parameters = nnx.split(self.experts)
+
+        def body(acc: jax.Array, expert: tuple):
+            parameters, weight = expert
+            return acc + weight[..., None] * nnx.merge(graph, parameters)(x), None
+
+        return lax.scan(body, jnp.zeros_like(x), (parameters, weights))[0]
+
+
+def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
+    """Cut one layer's weights into decode's tiles; ``read`` concatenates parameters by name."""
+    config, (height, width) = layout.config, layout.mesh
+    count = _of(config).count
+    hidden, columns = blocks(config.hidden_size, height), blocks(count, width)
+    each = [
+        swiglu.lay_out(lambda *names, j=j: read(*(f"experts.{j}.{n}" for n in names)), layout)
+        for j in range(count)
+    ]
+    return {
+        "router": matrix_tiles(read("gate.weight"), hidden, columns),
+        **jax.tree.map(lambda *tiles: np.stack(tiles), *each),
+    }
+
+
+def decode(
+    tiles: Weights,
+    x: jax.Array,
+    layer: jax.Array,
+    layout: LayerLayout,
+    k: int,
+    accumulate: Accumulate = "float32",
+) -> jax.Array:
+    """One token's [Y, e], normalised, to [Y * e]; the router always sums in float32."""
+    experts = _of(layout.config)
+    scores = matvec(x, tiles["router"], layer, k)[: experts.count]
+    numbers, weights = choose(scores, experts)
+    places = layer * experts.count + numbers  # in the stack of all layers' experts
+    stack = lambda array: array.reshape(-1, *array.shape[2:])
+    gate_up, down = (jax.tree.map(stack, tiles[name]) for name in ("gate_up", "down"))
+    parts = lax.map(lambda place: multiply(x.astype(accumulate), gate_up, place), places)
+    sums = sum_along(jnp.moveaxis(parts, 1, 0), k).astype(jnp.float32)  # [chosen, X * 2 f]
+    gate, up = jnp.moveaxis(sums.reshape(experts.chosen, layout.mesh[1], 2, -1), 2, 0)
+    hidden = jax.nn.silu(gate) * up * weights[:, None, None]
+
+    def add(acc: jax.Array, expert: tuple[jax.Array, jax.Array]):
+        hidden, place = expert
+        return multiply(hidden.astype(accumulate), down, place, acc), None
+
+    start = jnp.zeros(down.shape[2:], accumulate)
+    return sum_along(lax.scan(add, start, (hidden, places))[0], k).astype(jnp.float32)
+
+
+def relay(tiles: Weights, layout: LayerLayout) -> dict[str, jax.Array]:
+    """One layer's weights from decode's layout to prefill's."""
+    each = {name: tiles[name] for name in ("gate_up", "down")}
+    return {
+        "router": relay_to_columns(tiles["router"], layout),
+        **jax.vmap(lambda one: swiglu.relay(one, layout))(each),
+    }
+
+
+def prefill(
+    tiles: dict[str, jax.Array], x: jax.Array, layout: LayerLayout, values: Values, k: int
+) -> jax.Array:
+    """A prompt's [l, ex, Y, X], normalised, to [l, ex, Y, X]."""
+    experts = _of(layout.config)
+    scores = gemm.apply(x, tiles["router"], values=values)  # [l, n, Y, X]
+    by_token = scores.transpose(0, 2, 3, 1).reshape(*scores.shape[::2], -1)[..., : experts.count]
+    weights = jnp.moveaxis(weights_of_all(by_token, experts), -1, 0)  # [N, l, Y]
+
+    def body(acc: jax.Array, expert: tuple[jax.Array, jax.Array, jax.Array]):
+        gate_up, down, weight = expert
+        gate, up = jnp.split(gemm.apply(x, gate_up, values=values), 2, axis=1)
+        hidden = jax.nn.silu(gate) * up * weight[:, None, :, None]
+        hidden = pad(hidden, 1, layout.contracted(layout.ffn_x))
+        return acc + gemm.apply(hidden, down, values=values), None
+
+    return lax.scan(body, jnp.zeros_like(x), (tiles["gate_up"], tiles["down"], weights))[0]
+
+
+def decode_costs(meter: Meter, layout: LayerLayout) -> Iterator[OperatorCost]:
+    """Operators of one token; the scores are spread by a sum to which the others add zeros."""
+    experts, mesh, vector = _of(layout.config), layout.mesh, meter.vector
+    hidden, ffn, chosen = layout.hidden_y, layout.ffn_x, experts.chosen
+    yield meter.plain.matvec("router", mesh, (hidden, _columns(layout)), "y")
+    yield meter.allreduce("spread the scores", mesh, experts.count, "x")
+    yield meter.compute("choose experts", _choice(meter, experts, 1))
+    (gate_up, down) = (meter.multiply(tile) for tile in ((hidden, 2 * ffn), (ffn, hidden)))
+    yield meter.allreduce("gate, up", mesh, chosen * 2 * ffn, "y", compute=chosen * gate_up)
+    yield meter.compute("SiLU", vector(chosen * ffn, EXP + RECIPROCAL + 4))
+    yield meter.allreduce("down", mesh, hidden, "x", compute=chosen * down)
+
+
+def prefill_costs(meter: Meter, layout: LayerLayout, rows: int) -> Iterator[OperatorCost]:
+    """Operators of a prompt with so many tokens per row, every expert for all of them."""
+    experts, mesh = _of(layout.config), layout.mesh
+    sizes = (rows * mesh[0], layout.hidden_x * mesh[1], _columns(layout) * mesh[1])
+    yield meter.matmul("router", mesh, sizes)
+    yield meter.allreduce("spread the scores", mesh, rows * experts.count, "x")
+    yield meter.compute("choose experts", _choice(meter, experts, rows))
+    weighted = meter.compute("", meter.vector(rows * layout.ffn_x))
+    for operator in swiglu.prefill_costs(meter, layout, rows):
+        parts = (operator, weighted) if operator.operator == "SiLU" else (operator,)
+        yield in_sequence(operator.operator, *parts * experts.count)
+
+
+def decode_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
+    """What a PE holds in decode's layout; the router is never packed."""
+    return _router(layout, layout.hidden_y), *_of_each(layout, swiglu.decode_tiles(layout))
+
+
+def prefill_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
+    """The same in prefill's layout."""
+    router = _router(layout, layout.weight_rows(layout.hidden_x))
+    return router, *_of_each(layout, swiglu.prefill_tiles(layout))
+
+
+def turned_rows(layout: LayerLayout) -> tuple[int, ...]:
+    """Rows of the matrices that lie along another axis in prefill than in decode."""
+    return swiglu.turned_rows(layout) * _of(layout.config).count
+
+
+def decode_elements(layout: LayerLayout) -> int:
+    """Elements per PE of the most that is alive at once, the residual stream apart."""
+    experts = _of(layout.config)
+    products = layout.hidden_y + experts.chosen * 2 * layout.ffn_x
+    return max(layout.hidden_y + experts.count + _columns(layout), products + 2 * experts.chosen)
+
+
+def prefill_elements(layout: LayerLayout, tokens: int) -> int:
+    """Elements per PE that are kept beside the operands of its products."""
+    return tokens * (layout.hidden_x + _of(layout.config).count)  # the input and the weights
+
+
+def _of(config: DecoderConfig) -> Experts:
+    assert config.experts is not None
+    return config.experts
+
+
+def _columns(layout: LayerLayout) -> int:
+    """Columns of the router per PE."""
+    return tile_size(_of(layout.config).count, layout.mesh[1])
+
+
+def _router(layout: LayerLayout, rows: int) -> MatrixTile:
+    return MatrixTile(Span(rows), Span(_columns(layout)), packs=False)
+
+
+def _of_each(layout: LayerLayout, tiles: tuple[MatrixTile, ...]) -> Iterator[MatrixTile]:
+    """The same tiles of every expert."""
+    return (replace(tile, count=_of(layout.config).count) for tile in tiles)
+
+
+def _choice(meter: Meter, experts: Experts, tokens: int) -> int:
+    """Cycles of the softmax, and of a maximum and its place for every choice."""
+    softmax = meter.vector(experts.count, 3 + EXP) + meter.vector(1, RECIPROCAL)
+    top = experts.chosen * meter.vector(experts.count, 2)
+    return tokens * (softmax + top + meter.vector(experts.chosen, 2) + meter.vector(1, RECIPROCAL))

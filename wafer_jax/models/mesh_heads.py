@@ -1,0 +1,45 @@
+"""Operators within the columns of PEs that hold one key/value head and its queries (bulk level).
+
+Axes: g groups of c columns, p RoPE pairs of a head per PE, Y, X as in `mesh_layout`.
+"""
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from wafer_jax.collectives import allreduce_ktree
+from wafer_jax.models.mesh_layout import LayerLayout
+
+
+def sum_in_groups(tiles: jax.Array, layout: LayerLayout, k: int) -> jax.Array:
+    """K-tree sum of [..., Y, X] over the columns of each group: [..., Y, g]."""
+    used = layout.groups * layout.columns
+    grouped = tiles[..., :used].reshape(*tiles.shape[:-1], layout.groups, layout.columns)
+    return allreduce_ktree.apply(grouped, k, "x", broadcast=False)[..., 0]
+
+
+def over_columns(tiles: jax.Array, layout: LayerLayout) -> jax.Array:
+    """Give [..., Y, g] to all columns of each group; idle columns get zeros."""
+    spread = jnp.repeat(tiles, layout.columns, axis=-1)
+    idle = layout.mesh[1] - spread.shape[-1]
+    return jnp.pad(spread, [(0, 0)] * (tiles.ndim - 1) + [(0, idle)])
+
+
+def head_norm(x: jax.Array, weight: jax.Array, layout: LayerLayout, k: int) -> jax.Array:
+    """RMSNorm of every head by itself: one word per head and token to add up over its columns.
+
+    Args:
+      x: [..., 2, p, Y, X], queries or keys; padding is zero.
+      weight: [2, p, X].
+      layout: Layout of the layers.
+      k: Phases of the K-tree.
+
+    Returns:
+      As x.
+    """
+    config = layout.config
+    squares = jnp.sum(x * x, axis=(-4, -3))  # [..., Y, X]
+    mean_square = over_columns(sum_in_groups(squares, layout, k), layout) / config.head_dim
+    scale = lax.rsqrt(mean_square + config.rms_norm_eps)[..., None, None, :, :]
+    lead = (1,) * (x.ndim - 4)
+    return x * scale * weight.reshape(*lead, *weight.shape[:2], 1, -1)
