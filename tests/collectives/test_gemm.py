@@ -52,13 +52,14 @@ def test_fabric_and_bulk_level_have_the_same_bits(mesh, align, dtype):
     result = run(program, gemm.load(a, b, align)).raise_on_fault()
     assert same_bits(result.values, jax.jit(gemm.apply)(a, b))
     cost = gemm.cost(program.hw, 9, 26, 7, align=align, dtype=dtype)
-    assert result.cycles == pytest.approx(cost, rel=0.1)
+    steps = math.lcm(*mesh) - 1 + rounds_of(mesh, (9, 26, 7), align)
+    assert abs(result.cycles - cost) <= 14 * steps  # what short launches leave open
 
 
 def test_a_model_sized_product_takes_the_cycles_of_the_cost():
     hw, sizes = hardware("wse2", mesh=(24, 24)), (48, 576, 576)
-    result = run(gemm.program(hw, *sizes, align="left"), values="none").raise_on_fault()
-    assert result.cycles == pytest.approx(gemm.cost(hw, *sizes, align="left"), rel=0.001)
+    result = run(gemm.program(hw, *sizes, align="host"), values="none").raise_on_fault()
+    assert result.cycles == gemm.cost(hw, *sizes, align="host")
     assert len(result.program.roles) <= 64
 
 

@@ -9,7 +9,9 @@ from wafer_jax.models.mesh_llama import MeshModel
 
 def test_values_and_cycles_are_equal():
     model = MeshModel(tiny(), roomy((2, 2)))
-    for check in (check_matvec(model), check_matmul(model, tokens=5)):
+    matvec = check_matvec(model)
+    assert not dataclasses.replace(matvec, cost_cycles=matvec.cost_cycles + 1).passes
+    for check in (matvec, check_matmul(model, tokens=5)):
         assert check.passes, check
         assert check.max_magnitude > 1
         assert not dataclasses.replace(check, max_difference=float("nan")).passes
