@@ -121,6 +121,40 @@ class Experts:
 
 
 @dataclass(frozen=True, kw_only=True)
+class DeltaHeads:
+    """Heads of gated DeltaNet, which keep a state of ``key_dim x value_dim`` each.
+
+    Attributes:
+        keys: key heads, each with the queries that go with it.
+        values: value heads; consecutive ones share a key head.
+        key_dim: width Dk of a key and of a query.
+        value_dim: width Dv of a value.
+        kernel: tokens that the causal convolution sees, the new one included.
+    """
+
+    keys: int
+    values: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+
+    @property
+    def per_key(self) -> int:
+        """Value heads that share one key head."""
+        return self.values // self.keys
+
+    @property
+    def keys_size(self) -> int:
+        """Width of all keys together."""
+        return self.keys * self.key_dim
+
+    @property
+    def values_size(self) -> int:
+        """Width of all values together."""
+        return self.values * self.value_dim
+
+
+@dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
     """What defines a decoder; hashable, so that it can be static under ``jax.jit``.
 
@@ -134,12 +168,14 @@ class DecoderConfig:
         num_kv_heads: key and value heads; divides ``num_heads``.
         head_dim: width D of a head, even; need not be ``hidden_size / num_heads``.
         rms_norm_eps: added to the mean square in RMSNorm.
+        norm_offset: added to the weights of norms: 1 where they are stored around zero.
         rope: rotary position embedding.
         max_position_embeddings: longest context in tokens.
         tie_embeddings: whether the output head is the embedding.
         qkv_bias: whether the q, k and v projections have a bias.
         out_bias: whether the o projection has one.
         qk_norm: whether every head's query and key get an RMSNorm of their own, before RoPE.
+        delta: heads of the kind "gated_delta", else None.
         feed_forward: kind of the feed-forward layers, a key of `feed_forward.KINDS`.
         experts: what the kind "experts" needs, else None.
         bos_token_id: id that starts a text, or None.
@@ -155,12 +191,14 @@ class DecoderConfig:
     num_kv_heads: int
     head_dim: int
     rms_norm_eps: float = 1e-6
+    norm_offset: float = 0.0
     rope: RopeConfig = RopeConfig()
     max_position_embeddings: int = 2048
     tie_embeddings: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
     qk_norm: bool = False
+    delta: DeltaHeads | None = None
     feed_forward: str = "swiglu"
     experts: Experts | None = None
     bos_token_id: int | None = None

@@ -1,0 +1,1 @@
+"""Kinds of attention layers, one file each."""
