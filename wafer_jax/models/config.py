@@ -4,9 +4,11 @@ A family differs from another one only in the values of these fields; `families`
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+
+from wafer_jax.models.activations import ClampedSwiGLU, SwiGLU
 
 
 @dataclass(frozen=True)
@@ -113,11 +115,15 @@ class Experts:
         count: experts of a layer.
         chosen: how many of them a token uses.
         renormalise: whether the weights of the chosen ones are made to add up to 1.
+        scoring: how the router's scores choose, a key of `routing.RULES`.
+        router_bias: whether the router has a bias.
     """
 
     count: int
     chosen: int
-    renormalise: bool
+    renormalise: bool = True
+    scoring: str = "softmax"
+    router_bias: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +134,7 @@ class DecoderConfig:
         family: Hugging Face's ``model_type``, a key of `families.FAMILIES`.
         vocab_size: rows of the embedding.
         hidden_size: width E of the residual stream.
-        intermediate_size: width F of the SwiGLU layer, or of one expert.
+        intermediate_size: width F of the feed-forward layer, or of one expert.
         num_layers: decoder layers.
         num_heads: query heads H.
         num_kv_heads: key and value heads; divides ``num_heads``.
@@ -141,6 +147,8 @@ class DecoderConfig:
         out_bias: whether the o projection has one.
         qk_norm: whether every head's query and key get an RMSNorm of their own, before RoPE.
         feed_forward: kind of the feed-forward layers, a key of `feed_forward.KINDS`.
+        ffn_bias: whether its projections have biases.
+        activation: what joins its gate and up projections.
         experts: what the kind "experts" needs, else None.
         bos_token_id: id that starts a text, or None.
         eos_token_ids: ids that end a text.
@@ -162,6 +170,8 @@ class DecoderConfig:
     out_bias: bool = False
     qk_norm: bool = False
     feed_forward: str = "swiglu"
+    ffn_bias: bool = False
+    activation: SwiGLU | ClampedSwiGLU = field(default_factory=SwiGLU)
     experts: Experts | None = None
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
