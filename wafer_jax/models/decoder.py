@@ -1,7 +1,7 @@
 """The decoder of every family as dense ``flax.nnx`` modules: the reference for the mesh.
 
 Axis letters: B sequences, T new tokens, S cache positions, L layers, E hidden width, H query heads,
-K key/value heads, G = H / K, D head width, V vocabulary.
+K key/value heads, G = H / K, D head width, R of it that RoPE turns, V vocabulary.
 
 Layers are stacked along a leading axis and scanned, which compiles in the time of one layer.
 
@@ -86,7 +86,7 @@ class Attention(nnx.Module):
             x: ``[B, T, E]``, normalised.
             cache: holds ``length`` earlier tokens.
             layer: ``[] int32``, which layer of the cache is this one's.
-            rope: cosine and sine of the new positions, ``[T, D]`` each.
+            rope: cosine and sine of the new positions, ``[T, R]`` each.
 
         Returns:
             ``[B, T, E]``, and the cache with the new tokens written (``length`` unchanged).
@@ -231,23 +231,25 @@ class Decoder(nnx.Module):
 
 
 def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """Apply rotary position embedding: element i turns together with element ``i + D / 2``.
+    """Apply rotary position embedding: element t turns with ``t + R / 2``, from R on none does.
 
     Args:
         x: ``[B, heads, T, D]``.
-        cos: ``[T, D]``.
-        sin: ``[T, D]``.
+        cos: ``[T, R]``.
+        sin: ``[T, R]``.
 
     Returns:
         ``[B, heads, T, D]``.
     """
+    x, passing = jnp.split(x, [cos.shape[-1]], axis=-1)
     first, second = jnp.split(x, 2, axis=-1)
     turned = jnp.concatenate([-second, first], axis=-1)
-    return x * cos[None, None] + turned * sin[None, None]
+    x = x * cos[None, None] + turned * sin[None, None]
+    return jnp.concatenate([x, passing], axis=-1)
 
 
 def _rope_table(config: DecoderConfig, position: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Cosine and sine ``[T, D]`` of positions ``[T] int32``, both halves of a head alike."""
+    """Cosine and sine ``[T, R]`` of positions ``[T] int32``, both halves alike."""
     inverse = jnp.asarray(config.rope.inverse_frequencies(config.head_dim), jnp.float32)
     angle = position.astype(jnp.float32)[:, None] * inverse[None, :]
     angle = jnp.concatenate([angle, angle], axis=-1)
