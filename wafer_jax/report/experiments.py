@@ -9,6 +9,7 @@ from wafer_jax.report.experiment import Experiment, Progress
 _MODULES = (
     "experiment_gemm",
     "experiment_gemv",
+    "experiment_kv",
     "experiment_gemv_gpu",
     "experiment_coordination",
 )
