@@ -126,6 +126,7 @@ class Experts:
         renormalise: whether the weights of the chosen ones are made to add up to 1.
         scoring: how the router's scores choose, a key of `routing.RULES`.
         router_bias: whether the router has a bias.
+        shared_size: width of one more expert that every token uses, see `shared_experts`, or 0.
     """
 
     count: int
@@ -133,6 +134,7 @@ class Experts:
     renormalise: bool = True
     scoring: str = "softmax"
     router_bias: bool = False
+    shared_size: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,6 +197,8 @@ class DecoderConfig:
         window: tokens that the kind "sliding" sees, the new one included, else None.
         sinks: whether every query head has a sink, one more logit of its softmax that no value
             belongs to.
+        attention_gate: whether the output of every query head is scaled by the sigmoid of a gate,
+            which the q projection makes beside the query.
         delta: heads of the kind "gated_delta", else None.
         feed_forward: kind of the feed-forward layers, a key of `feed_forward.KINDS`.
         ffn_bias: whether its projections have biases.
@@ -223,6 +227,7 @@ class DecoderConfig:
     attention: tuple[str, ...] = ("full",)
     window: int | None = None
     sinks: bool = False
+    attention_gate: bool = False
     delta: DeltaHeads | None = None
     feed_forward: str = "swiglu"
     ffn_bias: bool = False
