@@ -140,6 +140,8 @@ class DecoderConfig:
         qkv_bias: whether the q, k and v projections have a bias.
         out_bias: whether the o projection has one.
         qk_norm: whether every head's query and key get an RMSNorm of their own, before RoPE.
+        attention: kinds of the attention layers, keys of `attention.KINDS`: one period, which
+            repeats; ``num_layers`` is a multiple of its length.
         feed_forward: kind of the feed-forward layers, a key of `feed_forward.KINDS`.
         experts: what the kind "experts" needs, else None.
         bos_token_id: id that starts a text, or None.
@@ -161,10 +163,16 @@ class DecoderConfig:
     qkv_bias: bool = False
     out_bias: bool = False
     qk_norm: bool = False
+    attention: tuple[str, ...] = ("full",)
     feed_forward: str = "swiglu"
     experts: Experts | None = None
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+
+    @property
+    def periods(self) -> int:
+        """How often the period of attention kinds repeats."""
+        return self.num_layers // len(self.attention)
 
     @property
     def q_size(self) -> int:
