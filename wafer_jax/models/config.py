@@ -4,9 +4,11 @@ A family differs from another one only in the values of these fields; `families`
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
+
+from wafer_jax.models.activations import ClampedSwiGLU, SwiGLU
 
 
 @dataclass(frozen=True)
@@ -77,31 +79,40 @@ class YarnScaling:
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """Rotary position embedding over the whole head, in half-split order.
+    """Rotary position embedding, in half-split order.
+
+    The first R elements of a head turn, t together with t + R / 2; the others pass through.
 
     Attributes:
         theta: base of the geometric series of wavelengths.
         scaling: how wavelengths are stretched for a longer context, or None.
+        rotary_dim: R, even, or None for the whole head.
     """
 
     theta: float = 10000.0
     scaling: Llama3Scaling | YarnScaling | None = None
+    rotary_dim: int | None = None
 
     @property
     def magnitude(self) -> float:
         """Factor of cosine and sine."""
         return 1.0 if self.scaling is None else self.scaling.magnitude
 
+    def turned(self, head_dim: int) -> int:
+        """Elements R of a head of width D that turn."""
+        return head_dim if self.rotary_dim is None else self.rotary_dim
+
     def inverse_frequencies(self, head_dim: int) -> np.ndarray:
-        """Angle per position of every rotated pair.
+        """Angle per position of every pair that turns.
 
         Args:
             head_dim: width D of a head, even.
 
         Returns:
-            ``[D / 2] float64``, radians per token; descending.
+            ``[R / 2] float64``, radians per token; descending.
         """
-        inverse = self.theta ** -(np.arange(0, head_dim, 2) / head_dim)
+        turned = self.turned(head_dim)
+        inverse = self.theta ** -(np.arange(0, turned, 2) / turned)
         return inverse if self.scaling is None else self.scaling.stretch(inverse, self.theta)
 
 
@@ -113,11 +124,15 @@ class Experts:
         count: experts of a layer.
         chosen: how many of them a token uses.
         renormalise: whether the weights of the chosen ones are made to add up to 1.
+        scoring: how the router's scores choose, a key of `routing.RULES`.
+        router_bias: whether the router has a bias.
     """
 
     count: int
     chosen: int
-    renormalise: bool
+    renormalise: bool = True
+    scoring: str = "softmax"
+    router_bias: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +143,7 @@ class DecoderConfig:
         family: Hugging Face's ``model_type``, a key of `families.FAMILIES`.
         vocab_size: rows of the embedding.
         hidden_size: width E of the residual stream.
-        intermediate_size: width F of the SwiGLU layer, or of one expert.
+        intermediate_size: width F of the feed-forward layer, or of one expert.
         num_layers: decoder layers.
         num_heads: query heads H.
         num_kv_heads: key and value heads; divides ``num_heads``.
@@ -142,7 +157,12 @@ class DecoderConfig:
         qk_norm: whether every head's query and key get an RMSNorm of their own, before RoPE.
         attention: kinds of the attention layers, keys of `attention.KINDS`: one period, which
             repeats; ``num_layers`` is a multiple of its length.
+        window: tokens that the kind "sliding" sees, the new one included, else None.
+        sinks: whether every query head has a sink, one more logit of its softmax that no value
+            belongs to.
         feed_forward: kind of the feed-forward layers, a key of `feed_forward.KINDS`.
+        ffn_bias: whether its projections have biases.
+        activation: what joins its gate and up projections.
         experts: what the kind "experts" needs, else None.
         bos_token_id: id that starts a text, or None.
         eos_token_ids: ids that end a text.
@@ -164,7 +184,11 @@ class DecoderConfig:
     out_bias: bool = False
     qk_norm: bool = False
     attention: tuple[str, ...] = ("full",)
+    window: int | None = None
+    sinks: bool = False
     feed_forward: str = "swiglu"
+    ffn_bias: bool = False
+    activation: SwiGLU | ClampedSwiGLU = field(default_factory=SwiGLU)
     experts: Experts | None = None
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()

@@ -23,7 +23,7 @@ from wafer_jax.collectives.tiles import tile_matrix
 from wafer_jax.models.attention import kinds_of
 from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_layout import LayerLayout
-from wafer_jax.models.mesh_relay import Values, hidden_columns
+from wafer_jax.models.mesh_relay import Values, hidden_columns, vector_to_hidden
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
 from wafer_jax.models.packed_tiles import column_numbers
 
@@ -131,11 +131,9 @@ def relay(layer: LayerWeights, kind: ModuleType, layout: LayerLayout) -> Prefill
     Returns:
       What MeshGEMM takes.
     """
-    width = layout.mesh[1]
-    vector = lambda v: hidden_columns(v.reshape(1, -1), layout).reshape(width, -1).T
     return PrefillTiles(
-        attention_norm=vector(layer.attention_norm),
+        attention_norm=vector_to_hidden(layer.attention_norm, layout),
         attention=kind.relay(layer.attention, layout),
-        ffn_norm=vector(layer.ffn_norm),
+        ffn_norm=vector_to_hidden(layer.ffn_norm, layout),
         feed_forward=kind_of(layout.config).relay(layer.feed_forward, layout),
     )

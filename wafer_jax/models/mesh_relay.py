@@ -28,6 +28,16 @@ def relay_to_hidden(w: Tiles, layout: LayerLayout) -> jax.Array:
     return tile_matrix(hidden_columns(dense.reshape(-1, dense.shape[-1]), layout), layout.mesh)
 
 
+def bias_to_columns(bias: jax.Array, layout: LayerLayout) -> jax.Array:
+    """[X * c], cut over the columns already, to [c, X]."""
+    return bias.reshape(layout.mesh[1], -1).T
+
+
+def vector_to_hidden(vector: jax.Array, layout: LayerLayout) -> jax.Array:
+    """[Y, e] or [Y * e], cut over the rows, to [ex, X]."""
+    return bias_to_columns(hidden_columns(vector.reshape(1, -1), layout), layout)
+
+
 def hidden_columns(dense: jax.Array, layout: LayerLayout) -> jax.Array:
     """[N, padded E] as decode pads it to [N, X * ex] as prefill does."""
     size = layout.config.hidden_size

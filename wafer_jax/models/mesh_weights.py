@@ -34,7 +34,7 @@ class LayerWeights:
     """
 
     attention: dict[str, Any]
-    feed_forward: dict[str, Tiles]
+    feed_forward: dict[str, Any]
     attention_norm: jax.Array
     ffn_norm: jax.Array
 

@@ -19,10 +19,8 @@ from wafer_jax.models.mesh_products import Accumulate, loop, multiply_add
 
 def angles(layout: LayerLayout, position: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Cosine and sine [p, X] of every pair at one position."""
-    inverse = layout.config.rope.inverse_frequencies(layout.config.head_dim)
-    angle = position.astype(jnp.float32) * jnp.asarray(inverse, jnp.float32)
-    angle = angle[layout.pair_index]
-    magnitude = layout.config.rope.magnitude
+    angle = position.astype(jnp.float32) * jnp.asarray(layout.inverse_frequencies, jnp.float32)
+    magnitude = jnp.asarray(layout.magnitudes, jnp.float32)
     return jnp.cos(angle) * magnitude, jnp.sin(angle) * magnitude
 
 

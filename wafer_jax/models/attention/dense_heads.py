@@ -1,7 +1,7 @@
 """Query heads that share key/value heads, in the dense reference; for kinds that keep both.
 
 Axis letters: B sequences, T new tokens, S cache positions, P layers of a stack, H query heads,
-K key/value heads, G = H / K, D head width.
+K key/value heads, G = H / K, D head width, R of it that RoPE turns.
 """
 
 from dataclasses import dataclass
@@ -48,7 +48,7 @@ class KVCache:
 
 
 class Step(NamedTuple):
-    """What all layers share: positions ``length`` on, with cosine and sine ``[T, D]`` of each."""
+    """What all layers share: positions ``length`` on, with cosine and sine ``[T, R]`` of each."""
 
     length: jax.Array
     cos: jax.Array
@@ -56,7 +56,7 @@ class Step(NamedTuple):
 
 
 def step_of(config: DecoderConfig, length: jax.Array, tokens: int) -> Step:
-    """The step of so many new tokens after ``length`` others; both halves of a head turn alike."""
+    """The step of so many new tokens after ``length`` others; both halves of R turn alike."""
     position = length + jnp.arange(tokens, dtype=jnp.int32)
     inverse = jnp.asarray(config.rope.inverse_frequencies(config.head_dim), jnp.float32)
     angle = position.astype(jnp.float32)[:, None] * inverse[None, :]
@@ -66,19 +66,21 @@ def step_of(config: DecoderConfig, length: jax.Array, tokens: int) -> Step:
 
 
 def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """Apply rotary position embedding: element i turns together with element ``i + D / 2``.
+    """Apply rotary position embedding: element t turns with ``t + R / 2``, from R on none does.
 
     Args:
         x: ``[B, heads, T, D]``.
-        cos: ``[T, D]``.
-        sin: ``[T, D]``.
+        cos: ``[T, R]``.
+        sin: ``[T, R]``.
 
     Returns:
         ``[B, heads, T, D]``.
     """
+    x, passing = jnp.split(x, [cos.shape[-1]], axis=-1)
     first, second = jnp.split(x, 2, axis=-1)
     turned = jnp.concatenate([-second, first], axis=-1)
-    return x * cos[None, None] + turned * sin[None, None]
+    x = x * cos[None, None] + turned * sin[None, None]
+    return jnp.concatenate([x, passing], axis=-1)
 
 
 def causal(length: jax.Array, tokens: int, positions: int) -> jax.Array:

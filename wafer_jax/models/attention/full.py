@@ -28,10 +28,11 @@ from wafer_jax.models.mesh_layout import LayerLayout, blocks
 from wafer_jax.models.mesh_products import Accumulate, project
 from wafer_jax.models.mesh_relay import (
     Values,
-    hidden_columns,
+    bias_to_columns,
     pad,
     relay_to_columns,
     relay_to_hidden,
+    vector_to_hidden,
 )
 from wafer_jax.models.mesh_tiles import cut, side_by_side
 from wafer_jax.models.operator_cost import Meter, OperatorCost
@@ -202,16 +203,14 @@ def decode(
 
 def relay(tiles: Weights, layout: LayerLayout) -> Weights:
     """One layer's weights from decode's layout to prefill's; norms stay as they are."""
-    width = layout.mesh[1]
     relaid = {
         "qkv": relay_to_columns(tiles["qkv"], layout),
         "out": relay_to_hidden(tiles["out"], layout),
     }
     if "qkv_bias" in tiles:
-        relaid["qkv_bias"] = tiles["qkv_bias"].reshape(width, -1).T
+        relaid["qkv_bias"] = bias_to_columns(tiles["qkv_bias"], layout)
     if "out_bias" in tiles:
-        hidden = hidden_columns(tiles["out_bias"].reshape(1, -1), layout)
-        relaid["out_bias"] = hidden.reshape(width, -1).T
+        relaid["out_bias"] = vector_to_hidden(tiles["out_bias"], layout)
     if "qk_norm" in tiles:
         relaid["qk_norm"] = tiles["qk_norm"]
     return relaid

@@ -78,8 +78,10 @@ def span(layout: LayerLayout, size: int) -> Span:
     """Elements of heads, which lie in runs of RoPE pairs."""
     if size % layout.pairs:  # a part of a run at either end
         return Span(1, size)
-    unit = math.gcd(layout.pairs, layout.config.head_dim // 2)
-    return Span(layout.pairs, size // layout.pairs, unit)
+    half = layout.config.head_dim // 2
+    break_at = layout.config.rope.turned(layout.config.head_dim) // 2 % half
+    run = math.gcd(layout.pairs, break_at)
+    return Span(run, size // run, math.gcd(run, half))
 
 
 def angle_bytes(layout: LayerLayout) -> int:

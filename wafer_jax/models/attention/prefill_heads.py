@@ -18,12 +18,14 @@ from wafer_jax.models.mesh_relay import Values, pad
 
 def angles(layout: LayerLayout, tokens: int) -> tuple[jax.Array, jax.Array]:
     """Cosine and sine [l, 1, 1, p, Y, X] of every pair at every token's position."""
-    inverse = layout.config.rope.inverse_frequencies(layout.config.head_dim)
-    inverse = inverse[layout.pair_index].astype(np.float32)  # [p, X]
+    inverse, magnitude = (
+        table.astype(np.float32)[:, None]
+        for table in (layout.inverse_frequencies, layout.magnitudes)
+    )
     position = np.arange(layout.mesh[0]) * tokens + np.arange(tokens)[:, None]  # [l, Y]
-    angle = position[:, None, None, None, :, None].astype(np.float32) * inverse[:, None]
-    magnitude = layout.config.rope.magnitude
-    return jnp.cos(jnp.asarray(angle)) * magnitude, jnp.sin(jnp.asarray(angle)) * magnitude
+    angle = jnp.asarray(position[:, None, None, None, :, None].astype(np.float32) * inverse)
+    magnitude = jnp.asarray(magnitude[None, None, None])
+    return jnp.cos(angle) * magnitude, jnp.sin(angle) * magnitude
 
 
 def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:

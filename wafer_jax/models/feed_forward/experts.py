@@ -1,4 +1,4 @@
-"""Experts, each a SwiGLU, of which a router chooses a few per token: softmax over all, then top-k.
+"""Experts, each a gated layer (`swiglu`), of which a router chooses a few per token (`routing`).
 
 On the mesh all experts of a layer lie in the layer's own region: every PE holds a tile of every
 expert, and of the router some columns. In decode the router's scores are spread along the rows, all
@@ -8,7 +8,7 @@ a row chooses for itself, so the static schedule computes every expert for the w
 weight of what was not chosen is zero.
 
 Axes: N experts, n of them per column, F their width; else as in `mesh_layout`. Source:
-``modeling_qwen3_moe.py`` in transformers.
+``modeling_qwen3_moe.py`` and ``modeling_gpt_oss.py`` in transformers.
 """
 
 from collections.abc import Callable, Iterator
@@ -26,38 +26,29 @@ from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.models.config import DecoderConfig, Experts
 from wafer_jax.models.dense_layers import Linear
 from wafer_jax.models.feed_forward import swiglu
+from wafer_jax.models.feed_forward.routing import RULES, weights_of_all
 from wafer_jax.models.mesh_layout import LayerLayout, blocks
 from wafer_jax.models.mesh_products import Accumulate, matvec, multiply, sum_along
-from wafer_jax.models.mesh_relay import Values, pad, relay_to_columns
-from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost, in_sequence
-from wafer_jax.models.packed_tiles import Tiles, matrix_tiles
+from wafer_jax.models.mesh_relay import Values, bias_to_columns, pad, relay_to_columns
+from wafer_jax.models.mesh_tiles import cut
+from wafer_jax.models.operator_cost import Meter, OperatorCost, in_sequence
+from wafer_jax.models.packed_tiles import matrix_tiles
 from wafer_jax.models.quantized.packed import Matrix
 from wafer_jax.models.storage import MatrixTile, Span
 
-Weights = dict[str, Tiles]
-"""In decode "router" [L, e, Y, X * n], "gate_up" [L, N, e, Y, X * 2 f] and "down"
-[L, N, f, X, Y * e]; in prefill one layer's."""
-
-
-def choose(scores: jax.Array, experts: Experts) -> tuple[jax.Array, jax.Array]:
-    """Choose by the router's scores [..., N]: numbers and weights [..., chosen]."""
-    weights, numbers = lax.top_k(jax.nn.softmax(scores, axis=-1), experts.chosen)
-    if experts.renormalise:
-        weights = weights / jnp.sum(weights, axis=-1, keepdims=True)
-    return numbers, weights
-
-
-def weights_of_all(scores: jax.Array, experts: Experts) -> jax.Array:
-    """Weight of every expert [..., N], zero where it was not chosen."""
-    numbers, weights = choose(scores, experts)
-    return jnp.sum(jax.nn.one_hot(numbers, experts.count) * weights[..., None], axis=-2)
+Weights = dict[str, Any]
+"""`Tiles` in decode: "router" [L, e, Y, X * n], with ``router_bias`` "router_bias" [L, X * n], and
+of every expert what `swiglu` has, [L, N, ...]; in prefill arrays of one layer."""
 
 
 def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     """Shape of every parameter by its name below ``mlp.``."""
     one, count = swiglu.parameter_shapes(config), _of(config).count
     every = {f"experts.{j}.{name}": shape for j in range(count) for name, shape in one.items()}
-    return {"gate.weight": (count, config.hidden_size), **every}
+    router: dict[str, tuple[int, ...]] = {"gate.weight": (count, config.hidden_size)}
+    if _of(config).router_bias:
+        router["gate.bias"] = (count,)
+    return router | every
 
 
 class Dense(nnx.Module):
@@ -65,9 +56,10 @@ class Dense(nnx.Module):
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
         self.chosen = _of(config)
-        self.gate = Linear(config.hidden_size, self.chosen.count, rngs=rngs)
+        count, bias = self.chosen.count, self.chosen.router_bias
+        self.gate = Linear(config.hidden_size, count, use_bias=bias, rngs=rngs)
         make = lambda keys: swiglu.Dense(config, rngs=keys)
-        self.experts = nnx.vmap(make)(rngs.split(self.chosen.count))
+        self.experts = nnx.vmap(make)(rngs.split(count))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Transform ``[B, T, E]``."""
@@ -90,10 +82,11 @@ def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
         swiglu.lay_out(lambda *names, j=j: read(*(f"experts.{j}.{n}" for n in names)), layout)
         for j in range(count)
     ]
-    return {
-        "router": matrix_tiles(read("gate.weight"), hidden, columns),
-        **jax.tree.map(lambda *tiles: np.stack(tiles), *each),
-    }
+    tiles: dict[str, Any] = {"router": matrix_tiles(read("gate.weight"), hidden, columns)}
+    if _of(config).router_bias:
+        bias = np.asarray(read("gate.bias"), np.float32)
+        tiles["router_bias"] = cut(bias, columns).reshape(-1)
+    return tiles | jax.tree.map(lambda *tiles: np.stack(tiles), *each)
 
 
 def decode(
@@ -105,32 +98,36 @@ def decode(
     accumulate: Accumulate = "float32",
 ) -> jax.Array:
     """One token's [Y, e], normalised, to [Y * e]; the router always sums in float32."""
-    experts = _of(layout.config)
-    scores = matvec(x, tiles["router"], layer, k)[: experts.count]
-    numbers, weights = choose(scores, experts)
+    config, experts = layout.config, _of(layout.config)
+    scores = matvec(x, tiles["router"], layer, k)
+    if experts.router_bias:
+        scores = scores + tiles["router_bias"][layer]
+    numbers, weights = RULES[experts.scoring].choose(scores[: experts.count], experts)
     places = layer * experts.count + numbers  # in the stack of all layers' experts
     stack = lambda array: array.reshape(-1, *array.shape[2:])
-    gate_up, down = (jax.tree.map(stack, tiles[name]) for name in ("gate_up", "down"))
-    parts = lax.map(lambda place: multiply(x.astype(accumulate), gate_up, place), places)
+    of = jax.tree.map(stack, _each(tiles))
+    parts = lax.map(lambda place: multiply(x.astype(accumulate), of["gate_up"], place), places)
     sums = sum_along(jnp.moveaxis(parts, 1, 0), k).astype(jnp.float32)  # [chosen, X * 2 f]
+    if config.ffn_bias:
+        sums = sums + of["gate_up_bias"][places]
     gate, up = jnp.moveaxis(sums.reshape(experts.chosen, layout.mesh[1], 2, -1), 2, 0)
-    hidden = jax.nn.silu(gate) * up * weights[:, None, None]
+    hidden = config.activation(gate, up) * weights[:, None, None]
 
     def add(acc: jax.Array, expert: tuple[jax.Array, jax.Array]):
         hidden, place = expert
-        return multiply(hidden.astype(accumulate), down, place, acc), None
+        return multiply(hidden.astype(accumulate), of["down"], place, acc), None
 
-    start = jnp.zeros(down.shape[2:], accumulate)
-    return sum_along(lax.scan(add, start, (hidden, places))[0], k).astype(jnp.float32)
+    start = jnp.zeros(of["down"].shape[2:], accumulate)
+    out = sum_along(lax.scan(add, start, (hidden, places))[0], k).astype(jnp.float32)
+    return out + weights @ of["down_bias"][places] if config.ffn_bias else out
 
 
 def relay(tiles: Weights, layout: LayerLayout) -> dict[str, jax.Array]:
     """One layer's weights from decode's layout to prefill's."""
-    each = {name: tiles[name] for name in ("gate_up", "down")}
-    return {
-        "router": relay_to_columns(tiles["router"], layout),
-        **jax.vmap(lambda one: swiglu.relay(one, layout))(each),
-    }
+    router = {"router": relay_to_columns(tiles["router"], layout)}
+    if _of(layout.config).router_bias:
+        router["router_bias"] = bias_to_columns(tiles["router_bias"], layout)
+    return router | jax.vmap(lambda one: swiglu.relay(one, layout))(_each(tiles))
 
 
 def prefill(
@@ -139,30 +136,40 @@ def prefill(
     """A prompt's [l, ex, Y, X], normalised, to [l, ex, Y, X]."""
     experts = _of(layout.config)
     scores = gemm.apply(x, tiles["router"], values=values)  # [l, n, Y, X]
+    if experts.router_bias:
+        scores = scores + tiles["router_bias"][None, :, None]
     by_token = scores.transpose(0, 2, 3, 1).reshape(*scores.shape[::2], -1)[..., : experts.count]
     weights = jnp.moveaxis(weights_of_all(by_token, experts), -1, 0)  # [N, l, Y]
 
-    def body(acc: jax.Array, expert: tuple[jax.Array, jax.Array, jax.Array]):
-        gate_up, down, weight = expert
-        gate, up = jnp.split(gemm.apply(x, gate_up, values=values), 2, axis=1)
-        hidden = jax.nn.silu(gate) * up * weight[:, None, :, None]
+    def body(acc: jax.Array, expert: tuple[dict[str, jax.Array], jax.Array]):
+        one, weight = expert
+        weight = weight[:, None, :, None]
+        hidden = swiglu.activated(one, x, layout, values) * weight
         hidden = pad(hidden, 1, layout.contracted(layout.ffn_x))
-        return acc + gemm.apply(hidden, down, values=values), None
+        acc = acc + gemm.apply(hidden, one["down"], values=values)
+        return acc + weight * one["down_bias"][None, :, None] if "down_bias" in one else acc, None
 
-    return lax.scan(body, jnp.zeros_like(x), (tiles["gate_up"], tiles["down"], weights))[0]
+    return lax.scan(body, jnp.zeros_like(x), (_each(tiles), weights))[0]
 
 
 def decode_costs(meter: Meter, layout: LayerLayout) -> Iterator[OperatorCost]:
     """Operators of one token; the scores are spread by a sum to which the others add zeros."""
     experts, mesh, vector = _of(layout.config), layout.mesh, meter.vector
     hidden, ffn, chosen = layout.hidden_y, layout.ffn_x, experts.chosen
+    biased, instructions = layout.config.ffn_bias, layout.config.activation.instructions
     yield meter.plain.matvec("router", mesh, (hidden, _columns(layout)), "y")
+    if experts.router_bias:
+        yield meter.compute("router bias", vector(_columns(layout)))
     yield meter.allreduce("spread the scores", mesh, experts.count, "x")
-    yield meter.compute("choose experts", _choice(meter, experts, 1))
+    yield meter.compute("choose experts", RULES[experts.scoring].cycles(meter, experts))
     (gate_up, down) = (meter.multiply(tile) for tile in ((hidden, 2 * ffn), (ffn, hidden)))
     yield meter.allreduce("gate, up", mesh, chosen * 2 * ffn, "y", compute=chosen * gate_up)
-    yield meter.compute("SiLU", vector(chosen * ffn, EXP + RECIPROCAL + 4))
+    if biased:
+        yield meter.compute("gate, up bias", vector(chosen * 2 * ffn))
+    yield meter.compute("SiLU", vector(chosen * ffn, instructions + 1))  # and weigh
     yield meter.allreduce("down", mesh, hidden, "x", compute=chosen * down)
+    if biased:
+        yield meter.compute("down bias", chosen * vector(hidden, 2))
 
 
 def prefill_costs(meter: Meter, layout: LayerLayout, rows: int) -> Iterator[OperatorCost]:
@@ -170,23 +177,27 @@ def prefill_costs(meter: Meter, layout: LayerLayout, rows: int) -> Iterator[Oper
     experts, mesh = _of(layout.config), layout.mesh
     sizes = (rows * mesh[0], layout.hidden_x * mesh[1], _columns(layout) * mesh[1])
     yield meter.matmul("router", mesh, sizes)
+    if experts.router_bias:
+        yield meter.compute("router bias", rows * meter.vector(_columns(layout)))
     yield meter.allreduce("spread the scores", mesh, rows * experts.count, "x")
-    yield meter.compute("choose experts", _choice(meter, experts, rows))
-    weighted = meter.compute("", meter.vector(rows * layout.ffn_x))
+    choice = RULES[experts.scoring].cycles(meter, experts)
+    yield meter.compute("choose experts", rows * choice)
+    weighing = {"SiLU": meter.vector(rows * layout.ffn_x)}
+    weighing["down bias"] = rows * meter.vector(layout.hidden_x)
     for operator in swiglu.prefill_costs(meter, layout, rows):
-        parts = (operator, weighted) if operator.operator == "SiLU" else (operator,)
-        yield in_sequence(operator.operator, *parts * experts.count)
+        weigh = meter.compute("", weighing.get(operator.operator, 0))
+        yield in_sequence(operator.operator, *(operator, weigh) * experts.count)
 
 
 def decode_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
     """What a PE holds in decode's layout; the router is never packed."""
-    return _router(layout, layout.hidden_y), *_of_each(layout, swiglu.decode_tiles(layout))
+    return *_router(layout, layout.hidden_y), *_of_each(layout, swiglu.decode_tiles(layout))
 
 
 def prefill_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
     """The same in prefill's layout."""
     router = _router(layout, layout.weight_rows(layout.hidden_x))
-    return router, *_of_each(layout, swiglu.prefill_tiles(layout))
+    return *router, *_of_each(layout, swiglu.prefill_tiles(layout))
 
 
 def turned_rows(layout: LayerLayout) -> tuple[int, ...]:
@@ -216,17 +227,18 @@ def _columns(layout: LayerLayout) -> int:
     return tile_size(_of(layout.config).count, layout.mesh[1])
 
 
-def _router(layout: LayerLayout, rows: int) -> MatrixTile:
-    return MatrixTile(Span(rows), Span(_columns(layout)), packs=False)
+def _router(layout: LayerLayout, rows: int) -> Iterator[MatrixTile]:
+    columns = Span(_columns(layout))
+    yield MatrixTile(Span(rows), columns, packs=False)
+    if _of(layout.config).router_bias:
+        yield MatrixTile(Span(1), columns, packs=False)
+
+
+def _each(tiles: dict[str, Any]) -> dict[str, Any]:
+    """What every expert has, with the leading axis N."""
+    return {name: tiles[name] for name in tiles if not name.startswith("router")}
 
 
 def _of_each(layout: LayerLayout, tiles: tuple[MatrixTile, ...]) -> Iterator[MatrixTile]:
     """The same tiles of every expert."""
     return (replace(tile, count=_of(layout.config).count) for tile in tiles)
-
-
-def _choice(meter: Meter, experts: Experts, tokens: int) -> int:
-    """Cycles of the softmax, and of a maximum and its place for every choice."""
-    softmax = meter.vector(experts.count, 3 + EXP) + meter.vector(1, RECIPROCAL)
-    top = experts.chosen * meter.vector(experts.count, 2)
-    return tokens * (softmax + top + meter.vector(experts.chosen, 2) + meter.vector(1, RECIPROCAL))
