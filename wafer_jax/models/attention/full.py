@@ -10,14 +10,19 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax import lax
 
 from wafer_jax.collectives import gemm
 from wafer_jax.collectives.tiles import tile_size
-from wafer_jax.models.attention import decode_heads, dense_heads, head_costs, prefill_heads
+from wafer_jax.models.attention import (
+    decode_heads,
+    dense_heads,
+    head_costs,
+    prefill_heads,
+    projected_heads,
+)
 from wafer_jax.models.attention.dense_heads import KVCache
 from wafer_jax.models.caches import shift
 from wafer_jax.models.caches.shift import ShiftCache
@@ -34,7 +39,7 @@ from wafer_jax.models.mesh_relay import (
     relay_to_hidden,
     vector_to_hidden,
 )
-from wafer_jax.models.mesh_tiles import cut, side_by_side
+from wafer_jax.models.mesh_tiles import cut
 from wafer_jax.models.operator_cost import Meter, OperatorCost
 from wafer_jax.models.packed_tiles import matrix_tiles
 from wafer_jax.models.quantized.packed import Matrix
@@ -43,10 +48,10 @@ from wafer_jax.models.storage import MatrixTile, Span
 NAME = "self_attn"
 
 Weights = dict[str, Any]
-"""In decode "qkv" [P, e, Y, X * (q + 2 kv)], queries, keys and values of a column side by side, and
-"out" [P, q, X, Y * e]; where the model has them, "qkv_bias" [P, X * (q + 2 kv)], "out_bias"
-[P, Y * e] and "qk_norm" [P, 2, 2, p, X], of queries and of keys, both halves of every RoPE pair. In
-prefill one layer's, [k, n, Y, X], biases [n, X]."""
+"""In decode "qkv" [P, e, Y, X * n], queries, keys, values and, where heads have them, gates of a
+column side by side, and "out" [P, q, X, Y * e]; where the model has them, "qkv_bias" [P, X * n],
+"out_bias" [P, Y * e] and "qk_norm" [P, 2, 2, p, X], of queries and of keys, both halves of every
+RoPE pair. In prefill one layer's, [k, n, Y, X], biases [n, X]."""
 
 
 class Step(NamedTuple):
@@ -63,7 +68,7 @@ def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     E = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {}
     projections = {
-        "q": (config.q_size, E),
+        "q": (config.q_size * (1 + config.attention_gate), E),
         "k": (config.kv_size, E),
         "v": (config.kv_size, E),
         "o": (E, config.q_size),
@@ -82,13 +87,14 @@ class Dense(nnx.Module):
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
         c, bias = config, config.qkv_bias
-        self.q_proj = Linear(c.hidden_size, c.q_size, use_bias=bias, rngs=rngs)
+        queries = c.q_size * (1 + c.attention_gate)
+        self.q_proj = Linear(c.hidden_size, queries, use_bias=bias, rngs=rngs)
         self.k_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
         self.v_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
         self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=c.out_bias, rngs=rngs)
-        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
-        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
-        self.head_dim = c.head_dim
+        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps, c.norm_offset) if c.qk_norm else None
+        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps, c.norm_offset) if c.qk_norm else None
+        self.head_dim, self.gated = c.head_dim, c.attention_gate
 
     def __call__(
         self, x: jax.Array, cache: KVCache, layer: jax.Array, step: dense_heads.Step
@@ -109,12 +115,16 @@ class Dense(nnx.Module):
             proj(x).reshape(batch, tokens, -1, self.head_dim).swapaxes(1, 2)  # [B, heads, T, D]
             for proj in (self.q_proj, self.k_proj, self.v_proj)
         )
+        gate = None
+        if self.gated:  # of every head, after its query
+            q, gate = q[:, ::2], jax.nn.sigmoid(q[:, 1::2])
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = (dense_heads.rotate(t, step.cos, step.sin) for t in (q, k))
         cache = cache.put(k, v, layer, step.length)
         seen = dense_heads.causal(step.length, tokens, cache.capacity)
         mixed = dense_heads.attend(q, cache.keys[layer], cache.values[layer], seen)
+        mixed = mixed if gate is None else mixed * gate
         return self.o_proj(mixed.swapaxes(1, 2).reshape(batch, tokens, -1)), cache
 
 
@@ -126,8 +136,7 @@ def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
     """Cut one layer's weights into decode's tiles; ``read`` concatenates parameters by name."""
     config = layout.config
     hidden = blocks(config.hidden_size, layout.mesh[0])
-    queries, keys = layout.q_columns, layout.kv_columns
-    qkv = side_by_side((config.q_size, queries), (config.kv_size, keys), (config.kv_size, keys))
+    qkv, queries = projected_heads.columns(layout), layout.q_columns
 
     def vector(*names: str) -> np.ndarray:
         return np.asarray(read(*names), np.float32)
@@ -144,7 +153,7 @@ def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
     if config.out_bias:
         tiles["out_bias"] = cut(vector("o_proj.bias"), hidden).reshape(-1)
     if config.qk_norm:
-        of_each = (vector(f"{name}_norm.weight") for name in "qk")
+        of_each = (vector(f"{name}_norm.weight") + config.norm_offset for name in "qk")
         tiles["qk_norm"] = np.stack([cut(norm, layout.head_index) for norm in of_each])
     return tiles
 
@@ -183,7 +192,7 @@ def decode(
     if "qkv_bias" in tiles:
         qkv = qkv + tiles["qkv_bias"][layer]
     qkv = qkv.reshape(width, -1).T  # [q + 2 kv, X]
-    q, key, value = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x))
+    q, key, value, gate = projected_heads.split(qkv, layout, 0)
     q, key = (t.reshape(heads, -1, 2, pairs, 1, width) for t in (q, key))
     if "qk_norm" in tiles:
         of_queries, of_keys = tiles["qk_norm"][layer]
@@ -195,6 +204,7 @@ def decode(
     scores = decode_heads.scores_of(q, keys, layout, k, accumulate)
     share = decode_heads.softmax(scores, step.seen, k)
     mixed = decode_heads.mix(share, values, layout, k, accumulate)
+    mixed = projected_heads.scale(mixed, gate)
     out = project(mixed.T, tiles["out"], layer, k, accumulate)
     if "out_bias" in tiles:
         out = out + tiles["out_bias"][layer]
@@ -228,7 +238,7 @@ def prefill(
     qkv = gemm.apply(x, tiles["qkv"], values=values)
     if "qkv_bias" in tiles:
         qkv = qkv + tiles["qkv_bias"][None, :, None]
-    q, keys, v = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x), axis=1)
+    q, keys, v, gate = projected_heads.split(qkv, layout, 1)
     angles = prefill_heads.angles(layout, tokens)
     q, keys = (t.reshape(tokens, heads, -1, 2, pairs, *mesh) for t in (q, keys))
     if "qk_norm" in tiles:
@@ -237,6 +247,7 @@ def prefill(
     q, keys = prefill_heads.rotate(q, *angles), prefill_heads.rotate(keys, *angles)[:, :, 0]
     v = v.reshape(tokens, heads, -1, *mesh)
     mixed = prefill_heads.attend(q, keys, v, layout, values, k)
+    mixed = projected_heads.scale(mixed, gate)
     mixed = pad(mixed, 1, layout.contracted(layout.q_x))
     out = gemm.apply(mixed, tiles["out"], values=values)
     if "out_bias" in tiles:
@@ -255,6 +266,8 @@ def decode_costs(meter: Meter, layout: LayerLayout, context: int) -> Iterator[Op
     yield head_costs.rope(meter, layout, 1)
     yield shift.put_costs(meter, layout)
     yield from head_costs.decode(meter, layout, context)
+    if layout.gate_x:
+        yield projected_heads.gate_costs(meter, layout, 1)
     yield meter.matvec("o", mesh, (layout.q_x, hidden), "x")
     if layout.config.out_bias:
         yield meter.compute("o bias", meter.vector(hidden))
@@ -274,6 +287,8 @@ def prefill_costs(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[Op
         yield head_costs.norms(meter, layout, rows)
     yield head_costs.rope(meter, layout, rows)
     yield from head_costs.prefill(meter, layout, rows)
+    if layout.gate_x:
+        yield projected_heads.gate_costs(meter, layout, rows)
     yield product("o", q, hidden)
     if layout.config.out_bias:
         yield meter.compute("o bias", rows * meter.vector(hidden))
@@ -324,7 +339,7 @@ def decode_elements(layout: LayerLayout, context: int) -> int:
     return max(
         layout.hidden_y + layout.qkv_x,
         layout.qkv_x + scores + layout.q_x,
-        layout.q_x + layout.hidden_y,
+        layout.q_x + layout.gate_x + layout.hidden_y,
     )
 
 
