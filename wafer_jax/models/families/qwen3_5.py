@@ -131,6 +131,7 @@ _COMMON: dict[str, Any] = {
         "mlp_only_layers": ([],),
         "decoder_sparse_step": (1,),
         "norm_topk_prob": (True,),
+        "use_sliding_window": (False,),
     },
     "internal": _internal,
     "head_as_stored": True,

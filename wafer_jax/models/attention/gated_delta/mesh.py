@@ -168,7 +168,9 @@ def prefill(
     gates = gemm.apply(x, tiles["gates"], values=values)
     number = np.arange(rows) * tokens + np.arange(tokens)[:, None]  # [l, Y]
     real = (number < length)[:, None, None, :, None]
-    decay, beta = (real * gate for gate in _gates(gates, tiles, delta))  # [l, m, r, Y, X]
+    decay, beta = (  # [l, m, r, Y, X]
+        jnp.where(real, gate, 0.0) for gate in _gates(gates, tiles, delta)
+    )
 
     vectors = [_chunks(delta.by_group(t)) for t in (q, key, value)]
     alike = lambda t: jnp.moveaxis(delta.first_columns(t), (-2, -1), (0, 1))
@@ -183,8 +185,9 @@ def prefill(
 
     squares = over_columns(sum_in_groups(jnp.sum(out * out, axis=-3), delta, k), delta)
     scale = lax.rsqrt(squares / delta.delta.value_dim + layout.config.rms_norm_eps)
-    gated = out * scale[:, :, :, None] * tiles["norm"][:, None] * jax.nn.silu(z).reshape(out.shape)
-    gated = pad(gated.reshape(z.shape), 1, layout.contracted(delta.values_x))
+    normed = out * scale[:, :, :, None] * tiles["norm"][None, None, None, :, None]
+    gated = normed.reshape(z.shape) * jax.nn.silu(z)
+    gated = pad(gated, 1, layout.contracted(delta.values_x))
     return gemm.apply(gated, tiles["out"], values=values), (delta.over_mesh(state), tail)
 
 
