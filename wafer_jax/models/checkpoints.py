@@ -133,5 +133,5 @@ def _load_folder(folder: Path, *, name: str, source: str) -> Checkpoint:
         tokenizer=tokenizer.from_folder(folder),
         name=name,
         source=source,
-        packed=hf_folder.packed_sources(folder),
+        packed=hf_folder.packed_sources(folder, config),
     )

@@ -155,6 +155,11 @@ class DecoderConfig:
         qkv_bias: whether the q, k and v projections have a bias.
         out_bias: whether the o projection has one.
         qk_norm: whether every head's query and key get an RMSNorm of their own, before RoPE.
+        attention: kinds of the attention layers, keys of `attention.KINDS`: one period, which
+            repeats; ``num_layers`` is a multiple of its length.
+        window: tokens that the kind "sliding" sees, the new one included, else None.
+        sinks: whether every query head has a sink, one more logit of its softmax that no value
+            belongs to.
         feed_forward: kind of the feed-forward layers, a key of `feed_forward.KINDS`.
         ffn_bias: whether its projections have biases.
         activation: what joins its gate and up projections.
@@ -178,12 +183,20 @@ class DecoderConfig:
     qkv_bias: bool = False
     out_bias: bool = False
     qk_norm: bool = False
+    attention: tuple[str, ...] = ("full",)
+    window: int | None = None
+    sinks: bool = False
     feed_forward: str = "swiglu"
     ffn_bias: bool = False
     activation: SwiGLU | ClampedSwiGLU = field(default_factory=SwiGLU)
     experts: Experts | None = None
     bos_token_id: int | None = None
     eos_token_ids: tuple[int, ...] = ()
+
+    @property
+    def periods(self) -> int:
+        """How often the period of attention kinds repeats."""
+        return self.num_layers // len(self.attention)
 
     @property
     def q_size(self) -> int:

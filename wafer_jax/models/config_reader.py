@@ -141,6 +141,28 @@ class ConfigReader:
                 f"layer_types has {show(other[0])}; only 'full_attention' is implemented here"
             )
 
+    def layer_period(self, num_layers: int, kinds: Mapping[str, str]) -> tuple[str, ...]:
+        """Read ``layer_types``, of which one shortest period is returned.
+
+        Args:
+            num_layers: how many there must be.
+            kinds: names that are implemented, to kinds of attention; all of them in turns are the
+                default.
+        """
+        value = self.config.get("layer_types")
+        if value is None:
+            value = [list(kinds)[i % len(kinds)] for i in range(num_layers)]
+        if not isinstance(value, list | tuple) or len(value) != num_layers:
+            self.problems.append(f"layer_types={show(value)} must list {num_layers} layers")
+        elif other := [kind for kind in value if not isinstance(kind, str) or kind not in kinds]:
+            names = " or ".join(map(repr, kinds))
+            self.problems.append(f"layer_types has {show(other[0])}; implemented is {names}")
+        else:
+            lengths = (n for n in range(1, num_layers + 1) if num_layers % n == 0)
+            length = next(n for n in lengths if value[n:] == value[:-n])
+            return tuple(kinds[kind] for kind in value[:length])
+        return tuple(kinds.values())
+
     def finish(self, where: str) -> None:
         """Raise what was collected.
 

@@ -85,17 +85,18 @@ def read_weights(folder: Path, config: DecoderConfig) -> dict[str, np.ndarray]:
         config: what ``read_config`` returned for it.
 
     Returns:
-        Name to float32 array in Hugging Face's layout; no entry for a tied head.
+        Name to float32 array, as `parameter_shapes` lists them; no entry for a tied head.
 
     Raises:
         WaferError: no safetensors, a damaged file, a tensor missing, unknown, given twice, of the
             wrong shape, or with NaN or infinity.
     """
     homes = {n: f for n, f in _locate(folder).items() if not is_ignored(n)}
-    found = parameters(homes, _quantization(folder))
-    head = found.pop("lm_head.weight", None) if config.tie_embeddings else None
-    check_tensors([(name, p.shape) for name, p in found.items()], config, where=str(folder))
-    weights = {name: parameter.read() for name, parameter in found.items()}
+    stored = parameters(homes, _quantization(folder))
+    head = stored.pop("lm_head.weight", None) if config.tie_embeddings else None
+    found = list(families.FAMILIES[config.family].internal(stored.items(), config))
+    check_tensors([(name, p.shape) for name, p in found], config, where=str(folder))
+    weights = {name: parameter.read() for name, parameter in found}
     if head is not None and not np.array_equal(head.read(), weights["model.embed_tokens.weight"]):
         raise WaferError(
             f"{head.path}: tensor lm_head.weight differs from the embedding although config.json "
@@ -104,19 +105,21 @@ def read_weights(folder: Path, config: DecoderConfig) -> dict[str, np.ndarray]:
     return weights
 
 
-def packed_sources(folder: Path) -> dict[str, PackedSource]:
+def packed_sources(folder: Path, config: DecoderConfig) -> dict[str, PackedSource]:
     """Matrices that the folder stores packed.
 
     Args:
         folder: a folder that ``read_weights`` accepted.
+        config: its configuration.
 
     Returns:
         Name to source.
     """
     if (quantization := _quantization(folder)) is None:
         return {}
-    found = parameters(_locate(folder), quantization)
-    return {name: p.packed for name, p in found.items() if p.packed is not None}
+    stored = parameters(_locate(folder), quantization)
+    found = families.FAMILIES[config.family].internal(stored.items(), config)
+    return {name: p.packed for name, p in found if p.packed is not None}
 
 
 def _quantization(folder: Path) -> Quantization | None:

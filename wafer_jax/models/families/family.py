@@ -1,11 +1,15 @@
 """What a model family is: a ``model_type``, its attributes, and how they define a decoder."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.config_reader import ConfigReader
+from wafer_jax.models.quantized.stored import Parameter
+
+Found = Iterable[tuple[str, Parameter]]
+"""Tensors of a checkpoint by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,6 +23,8 @@ class Family:
         handled: attributes that ``read`` reads beyond those of all families.
         required: attributes whose default is not one that a reader of the file would guess.
         ignored: attributes that change nothing here, although they may in another family.
+        internal: from a checkpoint's tensors to the model's parameters, where names differ or one
+            tensor holds several of them.
         must_equal: attributes that would change the logits, with the values that are implemented.
     """
 
@@ -29,3 +35,4 @@ class Family:
     required: tuple[str, ...] = ()
     ignored: frozenset[str] = frozenset()
     must_equal: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    internal: Callable[[Found, DecoderConfig], Found] = lambda found, config: found

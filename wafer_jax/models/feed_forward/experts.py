@@ -32,13 +32,13 @@ from wafer_jax.models.mesh_products import Accumulate, matvec, multiply, sum_alo
 from wafer_jax.models.mesh_relay import Values, bias_to_columns, pad, relay_to_columns
 from wafer_jax.models.mesh_tiles import cut
 from wafer_jax.models.operator_cost import Meter, OperatorCost, in_sequence
-from wafer_jax.models.packed_tiles import Tiles, matrix_tiles
+from wafer_jax.models.packed_tiles import matrix_tiles
 from wafer_jax.models.quantized.packed import Matrix
 from wafer_jax.models.storage import MatrixTile, Span
 
-Weights = dict[str, Tiles]
-"""In decode "router" [L, e, Y, X * n], with ``router_bias`` "router_bias" [L, X * n], and of every
-expert what `swiglu` has, [L, N, ...]; in prefill one layer's."""
+Weights = dict[str, Any]
+"""`Tiles` in decode: "router" [L, e, Y, X * n], with ``router_bias`` "router_bias" [L, X * n], and
+of every expert what `swiglu` has, [L, N, ...]; in prefill arrays of one layer."""
 
 
 def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:

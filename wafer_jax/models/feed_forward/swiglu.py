@@ -26,13 +26,13 @@ from wafer_jax.models.mesh_relay import (
 )
 from wafer_jax.models.mesh_tiles import cut, side_by_side
 from wafer_jax.models.operator_cost import Meter, OperatorCost
-from wafer_jax.models.packed_tiles import Tiles, matrix_tiles
+from wafer_jax.models.packed_tiles import matrix_tiles
 from wafer_jax.models.quantized.packed import Matrix
 from wafer_jax.models.storage import MatrixTile, Span
 
-Weights = dict[str, Tiles]
-"""In decode "gate_up" [L, e, Y, X * 2 f] and "down" [L, f, X, Y * e], in prefill one layer's; with
-``ffn_bias`` also "gate_up_bias" [L, X * 2 f] and "down_bias" [L, Y * e]."""
+Weights = dict[str, Any]
+"""`Tiles` in decode: "gate_up" [L, e, Y, X * 2 f] and "down" [L, f, X, Y * e], with ``ffn_bias``
+also "gate_up_bias" [L, X * 2 f] and "down_bias" [L, Y * e]; in prefill arrays of one layer."""
 
 
 def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:

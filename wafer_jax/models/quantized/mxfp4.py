@@ -21,7 +21,13 @@ VALUES = np.array(
 NAN_SCALE = 255
 """What e8m0 has for a scale that is no number."""
 
-_BIAS = 127  # of e8m0
+BIAS = 127
+"""Of e8m0."""
+
+
+def nibbles(blocks: np.ndarray) -> np.ndarray:
+    """Take two codes out of every byte, ``[..., 16]`` to ``[..., 32]``, the low one first."""
+    return np.stack([blocks & 0xF, blocks >> 4], axis=-1).reshape(*blocks.shape[:-1], GROUP)
 
 
 def dequantise(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -35,7 +41,6 @@ def dequantise(blocks: np.ndarray, scales: np.ndarray) -> np.ndarray:
         ``[..., 32 G] float32``. A scale of 255 is 2^128 as in transformers, although the
         specification calls it NaN.
     """
-    codes = np.stack([blocks & 0xF, blocks >> 4], axis=-1).reshape(*scales.shape, GROUP)
     with np.errstate(over="ignore"):
-        values = np.ldexp(VALUES[codes], scales.astype(np.int32)[..., None] - _BIAS)
+        values = np.ldexp(VALUES[nibbles(blocks)], scales.astype(np.int32)[..., None] - BIAS)
     return values.reshape(*scales.shape[:-1], -1)

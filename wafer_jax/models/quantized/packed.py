@@ -128,7 +128,7 @@ def from_blocks(raw: np.ndarray, name: str, columns: int) -> PackedMatrix:
     blocks = np.asarray(raw).reshape(raw.shape[0], -1, size)
     offsets = None
     if name == "mxfp4":
-        scales = np.ldexp(np.float32(1), blocks[..., 0].astype(np.int32) - 127)
+        scales = np.ldexp(np.float32(1), blocks[..., 0].astype(np.int32) - mxfp4.BIAS)
         codes = mxfp4.VALUES.astype(ml_dtypes.float8_e4m3fn)[_nibbles(blocks[..., 1:])]
     elif name == "q8_0":
         scales, codes = _half(blocks, 0), np.ascontiguousarray(blocks[..., 2:]).view(np.int8)
@@ -145,6 +145,16 @@ def from_fp8(codes: np.ndarray, scales: np.ndarray, block: tuple[int, int]) -> P
     """Join FP8 codes ``[N, K]`` and the scales of their blocks."""
     rows = np.repeat(scales.astype(np.float32), block[0], axis=0)[: codes.shape[0]]
     return PackedMatrix(codes, rows, None, block[1])
+
+
+def from_mxfp4(blocks: np.ndarray, scales: np.ndarray) -> PackedMatrix:
+    """Join MXFP4 blocks ``[..., G, 16]`` and scales ``[..., G]``, all leading axes as rows."""
+    codes = mxfp4.VALUES.astype(ml_dtypes.float8_e4m3fn)[mxfp4.nibbles(blocks)]
+    factors = np.ldexp(np.float32(1), scales.astype(np.int32) - mxfp4.BIAS)
+    groups = scales.shape[-1]
+    return PackedMatrix(
+        codes.reshape(-1, groups * mxfp4.GROUP), factors.reshape(-1, groups), None, mxfp4.GROUP
+    )
 
 
 def _half(blocks: np.ndarray, place: int) -> np.ndarray:

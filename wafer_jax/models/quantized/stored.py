@@ -13,7 +13,7 @@ import numpy as np
 
 from wafer_jax.errors import WaferError
 from wafer_jax.models.quantized import fp8, mxfp4
-from wafer_jax.models.quantized.packed import PackedSource, from_fp8
+from wafer_jax.models.quantized.packed import PackedSource, from_fp8, from_mxfp4
 from wafer_jax.models.safetensors_file import SafetensorsFile
 from wafer_jax.models.weights import check_finite
 
@@ -51,7 +51,7 @@ class Parameter:
         path: the file that holds it.
         shape: as the model wants it.
         read: gives its values, float32.
-        packed: where it can be had packed, or None.
+        packed: where it can be had packed, or None; of MXFP4 the outputs of all experts are rows.
     """
 
     path: Path
@@ -208,7 +208,9 @@ def _mxfp4(
         check_finite(blocks, values, where=str(file.path))
         return np.ascontiguousarray(values.swapaxes(1, 2))
 
-    return stem, Parameter(file.path, (shape[0], shape[2] * mxfp4.GROUP, shape[1]), read)
+    codes = lambda: from_mxfp4(file.read_stored(name), homes[scales].read_stored(scales))
+    wanted = (shape[0], shape[2] * mxfp4.GROUP, shape[1])
+    return stem, Parameter(file.path, wanted, read, PackedSource("mxfp4", codes))
 
 
 def _show(value: Any) -> str:
