@@ -134,6 +134,11 @@ class Experts:
     scoring: str = "softmax"
     router_bias: bool = False
 
+    @property
+    def corrected(self) -> bool:
+        """Whether a learnt vector is added to the scores, for the choice only."""
+        return self.scoring == "sigmoid"
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
