@@ -105,19 +105,18 @@ def read_weights(folder: Path, config: DecoderConfig) -> dict[str, np.ndarray]:
     return weights
 
 
-def packed_sources(folder: Path, config: DecoderConfig) -> dict[str, PackedSource]:
+def packed_sources(folder: Path) -> dict[str, PackedSource]:
     """Matrices that the folder stores packed.
 
     Args:
         folder: a folder that ``read_weights`` accepted.
-        config: its configuration.
 
     Returns:
         Name to source.
     """
     if (quantization := _quantization(folder)) is None:
         return {}
-    stored = parameters(_locate(folder), quantization)
+    stored, config = parameters(_locate(folder), quantization), read_config(folder)
     found = families.FAMILIES[config.family].internal(stored.items(), config)
     return {name: p.packed for name, p in found if p.packed is not None}
 
