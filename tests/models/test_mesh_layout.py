@@ -99,8 +99,8 @@ def test_products_are_those_of_meshgemv(mesh, kind):
     layout = LayerLayout(config(), mesh)
     vocab = VocabLayout(layout.config, mesh)
     weights = lay_out(random_weights(layout.config), layout, vocab, vocab)
-    layers = weights.layers
-    stack = layers.feed_forward[kind] if kind in layers.feed_forward else getattr(layers, kind)
+    (layers,) = weights.layers
+    stack = {**layers.attention, **layers.feed_forward}[kind]
     along = "y" if kind in ("qkv", "gate_up") else "x"
     x = np.random.default_rng(0).standard_normal(stack.shape[1:3]).astype(np.float32)  # [r, R]
     found = matvec(jnp.asarray(x.T), stack, jnp.int32(1))
@@ -120,16 +120,16 @@ def test_laid_out_weights_are_the_checkpoints():
     tiles = lay_out(weights, layout, vocab, vocab)
     x = np.zeros(5 * layout.hidden_y, np.float32)
     x[:48] = np.random.default_rng(0).standard_normal(48)
+    (layers,) = tiles.layers
     found = np.asarray(
-        matvec(jnp.asarray(x.reshape(5, -1)), tiles.layers.feed_forward["gate_up"], jnp.int32(2))
+        matvec(jnp.asarray(x.reshape(5, -1)), layers.feed_forward["gate_up"], jnp.int32(2))
     )
     gate = found.reshape(4, 2, -1)[:, 0].reshape(-1)[:80]
     expected = weights["model.layers.2.mlp.gate_proj.weight"] @ x[:48]
     np.testing.assert_allclose(gate, expected, rtol=1e-4, atol=1e-5)
     assert tiles.head is not None
     assert tiles.head.shape == tiles.embedding.shape == (1, 16, 3, 7 * 14)
-    assert tiles.layers.qkv_bias is not None
-    assert float(jnp.sum(tiles.layers.qkv_bias[0])) == pytest.approx(
+    assert float(jnp.sum(layers.attention["qkv_bias"][0])) == pytest.approx(
         sum(weights[f"model.layers.0.self_attn.{n}_proj.bias"].sum() for n in "qkv"), abs=1e-4
     )
 

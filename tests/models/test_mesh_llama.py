@@ -135,7 +135,7 @@ def test_generation_reports_cycles_and_rates(model):
 def test_decode_compiles_once_and_reuses_the_memory_of_its_cache(model):
     output = model.prefill(IDS[:PROMPT], context=TOKENS)
     cache = model.decode(3, output.cache).cache
-    assert output.cache.keys.is_deleted()
+    assert output.cache.layers[0].keys.is_deleted()
     known = len(compilation._compiled)
     for token in range(5):
         cache = model.decode(token, cache).cache
