@@ -6,7 +6,7 @@ tokens and do not change the logits.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from wafer_jax.models.config import DecoderConfig
@@ -57,7 +57,11 @@ def _rotary_factor(read: ConfigReader) -> float:
 
 
 def _check_attention(read: ConfigReader, num_layers: int) -> None:
-    """Full attention in every layer: a one in ``attn_type_list``."""
+    """RoPE of a given base, and full attention, a one in ``attn_type_list``, in every layer."""
+    nested = read.config.get("rope_parameters")
+    theta = nested.get("rope_theta") if isinstance(nested, Mapping) else None
+    if theta is None and read.config.get("rope_theta") is None:
+        read.problems.append("rope_theta is missing")
     kinds = read.config.get("attn_type_list")
     if kinds is not None and kinds != [1] * num_layers:
         read.problems.append(f"attn_type_list={show(kinds)} must be {num_layers} times 1")

@@ -37,8 +37,9 @@ from wafer_jax.models.quantized.packed import Matrix
 from wafer_jax.models.storage import MatrixTile, Span
 
 Weights = dict[str, Any]
-"""`Tiles` in decode: "router" [L, e, Y, X * n], with ``router_bias`` "router_bias" [L, X * n],
-where it is ``corrected`` "router_correction" [L, N], the same on every PE, and of every expert what `swiglu` has, [L, N, ...]; in prefill arrays of one layer."""
+"""`Tiles` in decode: "router" [L, e, Y, X * n], with ``router_bias`` "router_bias" [L, X * n], with
+a correction "router_correction" [L, N], the same on every PE, and of every expert what `swiglu`
+has, [L, N, ...]; in prefill arrays of one layer."""
 
 
 def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:

@@ -13,7 +13,6 @@ from jax import lax
 from wafer_jax.models.config import Experts
 from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter
 
-
 Choice = tuple[jax.Array, jax.Array]
 """Numbers and weights [..., chosen]."""
 
@@ -23,12 +22,11 @@ class Rule:
     """One way to choose.
 
     Attributes:
-        choose: from scores [..., N], and the correction [N] of those that have one, to numbers and
-            weights [..., chosen].
+        choose: from scores [..., N], the experts, and the correction [N] of those that have one.
         cycles: of one token's choice, on every PE alike.
     """
 
-    choose: Callable[[jax.Array, Experts, jax.Array | None], Choice]
+    choose: Callable[..., Choice]
     cycles: Callable[[Meter, Experts], int]
 
 
@@ -79,9 +77,8 @@ RULES = {
     "softmax_of_chosen": Rule(_softmax_of_chosen, _softmax_of_chosen_cycles),
     "sigmoid": Rule(_sigmoid, _sigmoid_cycles),
 }
-"""By ``Experts.scoring``: softmax over all experts, then the best ones, or the other way round; or
-sigmoids, whose best ones a correction [N] helps to choose, made to add up to 1 (``MiniMaxM2TopKRouter``
-in transformers)."""
+"""By ``Experts.scoring``: softmax over all experts, then the best ones, or the other way round;
+sigmoids of which a correction helps to choose the best, made to add up to 1."""
 
 
 def weights_of_all(
