@@ -88,6 +88,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "architectures": ["MiniMaxM2ForCausalLM"],
         "attn_type_list": [1, 1],
         "auto_map": {"AutoConfig": "configuration_minimax_m2.MiniMaxM2Config"},
+        "bos_token_id": 3,
+        "eos_token_id": 5,
         "intermediate_size": 24,
         "model_type": "minimax_m2",
         "mtp_transformer_layers": 1,
