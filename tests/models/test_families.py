@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from models.golden_families import IDS, PROMPT, golden, tiny
+from models.published import published
 from models.tiny_families import FAMILIES
 from models.tiny_llama import write_folder
 from wafer_jax import hardware
@@ -14,7 +15,7 @@ from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.parameters import parameter_shapes
 
 TOLERANCE = 1e-5
-_ON_THE_MESH = ("llama 3", "qwen2", "qwen3", "qwen3 moe", "qwen3.5", "qwen3.5 moe")
+_ON_THE_MESH = ("llama 3", "qwen2", "qwen3", "qwen3 moe", "qwen3.5", "qwen3.5 moe", "minimax m2")
 
 
 def assert_close(found, wanted):
@@ -54,7 +55,9 @@ def test_folders_of_the_hub(tmp_path, name):
     checkpoint = tiny(name)
     shapes = parameter_shapes(checkpoint.config)
     assert {k: v.shape for k, v in checkpoint.weights.items()} == shapes
-    loaded = checkpoints.load(write_folder(tmp_path, checkpoint.weights, FAMILIES[name], shards=3))
+    loaded = checkpoints.load(
+        write_folder(tmp_path, published(checkpoint), FAMILIES[name], shards=3)
+    )
     assert loaded.config == checkpoint.config
     assert set(loaded.weights) == set(shapes)
     for tensor, values in checkpoint.weights.items():

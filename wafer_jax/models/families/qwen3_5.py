@@ -49,7 +49,7 @@ def _read(read: ConfigReader) -> DecoderConfig:
         norm_offset=1.0,
         qkv_bias=bias,
         out_bias=bias,
-        qk_norm=True,
+        qk_norm="head",
         attention_gate=True,
     )
 
