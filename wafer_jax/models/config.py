@@ -137,6 +137,11 @@ class Experts:
     router_bias: bool = False
     shared_size: int = 0
 
+    @property
+    def corrected(self) -> bool:
+        """Whether a learnt vector is added to the scores, for the choice only."""
+        return self.scoring == "sigmoid"
+
 
 @dataclass(frozen=True, kw_only=True)
 class DeltaHeads:
@@ -170,11 +175,6 @@ class DeltaHeads:
     def values_size(self) -> int:
         """Width of all values together."""
         return self.values * self.value_dim
-
-    @property
-    def corrected(self) -> bool:
-        """Whether a learnt vector is added to the scores, for the choice only."""
-        return self.scoring == "sigmoid"
 
 
 @dataclass(frozen=True, kw_only=True)
