@@ -53,8 +53,8 @@ def regions(placement: Placement) -> pd.DataFrame:
 def _name(members: list[Region]) -> str:
     if len(members) == 1:
         return members[0].name
-    first, last = members[0].name, members[-1].name.split()[-1]
-    return f"{first} to {last}"
+    shared = any(len(member.layers) > 1 for member in members)
+    return f"layer{'s' * shared} {members[0].layers[0]} to {members[-1].layers[-1]}"
 
 
 def what_fits(config: DecoderConfig, hw: HardwareSpec) -> pd.DataFrame:
