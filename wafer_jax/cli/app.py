@@ -37,7 +37,20 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-for command in (demo, generate, check, info, tune, run, show, sweep, audit, validate, experiment):
+for command in (
+    demo,
+    generate,
+    check,
+    info,
+    tune,
+    run,
+    show,
+    sweep,
+    audit,
+    validate,
+    experiment,
+    report,
+):
     app.command()(command)
 
 
