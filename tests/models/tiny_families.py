@@ -34,6 +34,44 @@ _EXPERTS = {
     "sliding_window": None,
 }
 
+_GPT_OSS = {
+    "architectures": ["GptOssForCausalLM"],
+    "attention_bias": True,
+    "attention_dropout": 0.0,
+    "eos_token_id": 5,
+    "head_dim": 10,
+    "hidden_act": "silu",
+    "hidden_size": 64,
+    "initial_context_length": 16,
+    "initializer_range": 0.02,
+    "intermediate_size": 32,
+    "layer_types": 2 * ["sliding_attention", "full_attention"],
+    "max_position_embeddings": 64,
+    "model_type": "gpt_oss",
+    "num_attention_heads": 6,
+    "num_experts_per_tok": 3,
+    "num_hidden_layers": 4,
+    "num_key_value_heads": 2,
+    "num_local_experts": 7,
+    "output_router_logits": False,
+    "pad_token_id": 1,
+    "rms_norm_eps": 1e-5,
+    "rope_scaling": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 4.0,
+        "original_max_position_embeddings": 16,
+        "rope_type": "yarn",
+        "truncate": False,
+    },
+    "rope_theta": 150000,
+    "router_aux_loss_coef": 0.9,
+    "tie_word_embeddings": False,
+    "transformers_version": "4.55.0.dev0",
+    "use_cache": True,
+    "vocab_size": 97,
+}
+
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama 3": {**_COMMON, "rope_scaling": LLAMA3, "attention_bias": False, "mlp_bias": False},
     "code llama": {
@@ -82,5 +120,23 @@ FAMILIES: dict[str, dict[str, Any]] = {
         **_EXPERTS,
         "norm_topk_prob": False,
         "num_experts_per_tok": 3,
+    },
+    "gpt-oss": {
+        **_GPT_OSS,
+        "sliding_window": 5,
+        "swiglu_limit": 0.9,
+    },
+    "gpt-oss, uneven period": {
+        **_GPT_OSS,
+        "attention_bias": False,
+        "layer_types": 2 * ["sliding_attention", "full_attention", "full_attention"],
+        "num_experts_per_tok": 2,
+        "num_hidden_layers": 6,
+        "rope_scaling": None,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0},
+        "sliding_window": 11,
+        "swiglu_alpha": 1.3,
+        "swiglu_limit": 1.4,
+        "tie_word_embeddings": True,
     },
 }

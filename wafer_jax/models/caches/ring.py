@@ -1,4 +1,4 @@
-"""A KV cache of a window over the rows of its layers' regions, in which new tokens replace old ones.
+"""A KV cache of a window, over the rows of its layers' regions: new tokens replace old ones.
 
 The places of all rows form a ring: token t takes row t mod Y and slot t / Y, both modulo the size
 of the ring, which is the window filled up to whole rows. The rows hold equally many tokens at any
@@ -41,7 +41,7 @@ class RingCache:
     @classmethod
     def create(cls, layout: LayerLayout, slots: int) -> "RingCache":
         """Make an empty cache for a context of ``slots`` tokens per row, or the window if less."""
-        window, (rows, _) = _window(layout), layout.mesh
+        window, (rows, _) = window_of(layout), layout.mesh
         sizes = (layout.heads, 2 * layout.pairs, *layout.mesh)
         shape = (layout.config.periods, min(slots, tile_size(window, rows)), *sizes)
         zeros = lambda: jnp.zeros(shape, jnp.float32)
@@ -52,7 +52,7 @@ class RingCache:
         cls, keys: jax.Array, values: jax.Array, length: jax.Array, slots: int, layout: LayerLayout
     ) -> "RingCache":
         """Re-lay what prefill made, [P, l, m, d, Y, X] with token t in row t // l, to the ring."""
-        window, rows = _window(layout), layout.mesh[0]
+        window, rows = window_of(layout), layout.mesh[0]
         numbers = ring_numbers(length, min(slots, tile_size(window, rows)), rows)
         take = lambda tiles: relayout.take_tokens(tiles, numbers, slot_axis=1)
         return cls(keys=take(keys), values=take(values), window=window)
@@ -102,7 +102,7 @@ def put_costs(meter: Meter, layout: LayerLayout) -> OperatorCost:
 def balance_costs(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:
     """Dealing the last tokens of a prompt out to the rows, as estimated in `relayout`."""
     elements, rows = 2 * layout.kv_x, layout.mesh[0]
-    token = np.arange(max(0, tokens - _window(layout)), tokens)
+    token = np.arange(max(0, tokens - window_of(layout)), tokens)
     source, target = token // tile_size(tokens, rows), token % rows
     border = np.arange(1, rows)[:, None]
     south = ((source < border) & (border <= target)).sum(axis=1)
@@ -117,6 +117,7 @@ def balance_costs(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCos
     return OperatorCost("KV balance", cycles, 0, cycles, moved)
 
 
-def _window(layout: LayerLayout) -> int:
+def window_of(layout: LayerLayout) -> int:
+    """Tokens that a token sees, itself included."""
     assert layout.config.window is not None
     return layout.config.window
