@@ -37,6 +37,7 @@ def test_info_in_an_empty_folder(installed, tmp_path):
     record = json.loads(run(command, cwd=tmp_path, PYTHONPATH=str(installed)))
     assert Path(record["folder"]).is_relative_to(installed)
     assert {"wse2", "wse3", "toy"} <= {row["preset"] for row in record["presets"]}
+    assert {"llama3-8b", "qwen3-30b-a3b"} <= {row["model"] for row in record["models"]}
     assert list(tmp_path.iterdir()) == []
 
 

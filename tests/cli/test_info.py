@@ -1,4 +1,5 @@
 from wafer_jax.hardware import configs_dir, hardware, preset_names
+from wafer_jax.models import model_names
 
 
 def test_presets_are_listed(wafer):
@@ -76,3 +77,31 @@ def test_a_packed_model_with_its_regions(wafer, tiny):
     assert {"q4_1", "q4_k", "fp8", "mxfp4"} <= {row["dtype"] for row in packed["what_fits"]}
     assert "in q4_0, a layer on 3x4 PEs" in wafer(*options[:-1], "--dtype", "q4_0").out
     assert "dtype 'int8': choose one of" in wafer(*options, "--dtype", "int8").error
+
+
+def test_models_are_listed(wafer):
+    rows = {row["model"]: row for row in wafer("info", "--json").json["models"]}
+    assert list(rows) == list(model_names())
+    assert rows["qwen2-72b"]["parameters_millions"] == 72_706
+    assert rows["qwen3-30b-a3b"]["family"] == "qwen3_moe"
+    assert "codellama-34b" in wafer("info").out
+
+
+def test_a_published_model_from_its_configuration_alone(wafer):
+    options = ("--mesh", "360x360", "--dtype", "float16", "--context", "4096")
+    record = wafer("info", "llama3-8b", *options, "--json").json
+    assert (record["name"], record["parameters"]) == ("llama3-8b", 8_030_261_248)
+    assert record["config"]["rope"]["theta"] == 500000
+    assert [row["count"] for row in record["regions"]] == [1, 32, 1]
+    assert record["wafers"] == 9
+
+
+def test_no_more_tokens_than_the_model_was_made_for(wafer, tiny):
+    assert wafer("info", tiny, "--mesh", "3x5", "--context", "64").code == 0
+    error = wafer("info", tiny, "--mesh", "3x5", "--context", "65").error
+    assert error == "tiny has a context of 64 tokens, not 65"
+
+
+def test_a_known_model_has_no_weights(wafer):
+    error = wafer("generate", "llama3-8b", "--prompt", "x").error
+    assert "known by its configuration only" in error

@@ -12,6 +12,12 @@ from hypothesis import strategies as st
 from models.tiny_llama import LLAMA3, TINY, YARN
 from wafer_jax.errors import WaferError
 from wafer_jax.models.config import DecoderConfig, Llama3Scaling, RopeConfig, YarnScaling
+from wafer_jax.models.config_reader import (
+    ConfigReader,
+    read_decoder,
+    read_rope,
+    read_rotary_factor,
+)
 from wafer_jax.models.families import read_config
 from wafer_jax.models.parameters import num_parameters, parameter_shapes
 
@@ -64,6 +70,55 @@ def test_yarn_has_the_magnitude_of_its_paper():
     given = {**YARN, "attention_factor": 2.0, "truncate": False, "beta_fast": 8}
     rope = read_config({**TINY, "rope_scaling": given}).rope
     assert (rope.magnitude, rope.scaling) == (2.0, YarnScaling(4.0, 8.0, 1.0, 16, 2.0, False))
+
+
+def reader_of_partial_rope(**attributes) -> ConfigReader:
+    return ConfigReader({k: v for k, v in (TINY | attributes).items() if v is not None})
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"partial_rotary_factor": 0.4},
+        {
+            "rope_theta": None,
+            "rope_parameters": {"rope_theta": 500.0, "partial_rotary_factor": 0.4},
+        },
+    ],
+)
+def test_partial_rope_is_read_in_both_spellings(attributes):
+    read = reader_of_partial_rope(**attributes)
+    decoder = read_decoder(
+        read,
+        max_positions=9,
+        bos_token_id=None,
+        eos_token_id=None,
+        rotary_factor=read_rotary_factor(read),
+    )
+    assert not read.problems
+    assert decoder.rope == RopeConfig(500.0, rotary_dim=4)
+    exponents = [0, 0.5]
+    np.testing.assert_allclose(decoder.rope.inverse_frequencies(10), [500.0**-e for e in exponents])
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"partial_rotary_factor": 0.3}, "RoPE turns 3 elements of a head, not pairs"),
+        ({"partial_rotary_factor": 0.1}, "RoPE turns 1 elements"),
+        ({"partial_rotary_factor": 0}, "partial_rotary_factor=0 must be above 0, at most 1"),
+        ({"partial_rotary_factor": "x"}, "partial_rotary_factor='x' must be a number"),
+        (
+            {"partial_rotary_factor": 0.4, "rope_scaling": {"partial_rotary_factor": 0.2}},
+            "partial_rotary_factor=0.4 and the nested 0.2 differ",
+        ),
+    ],
+)
+def test_bad_partial_rope(attributes, message):
+    read = reader_of_partial_rope(**attributes)
+    factor = read_rotary_factor(read)
+    read_rope(read, 10, factor)
+    assert message in "; ".join(read.problems)
 
 
 def test_a_published_config_is_accepted():

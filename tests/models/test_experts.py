@@ -38,7 +38,8 @@ def test_decode_computes_the_chosen_experts_and_no_other(mesh):
     weights = {name: w.astype(np.float64) for name, w in random_weights(CONFIG, seed=1).items()}
     layout = LayerLayout(CONFIG, mesh)
     placement = place(CONFIG, hardware("wse2", mesh=mesh).replace(sram_bytes=1 << 24))
-    tiles = dict(lay_out(weights, layout, placement.embedding, placement.head).layers.feed_forward)
+    (layers,) = lay_out(weights, layout, placement.embedding, placement.head).layers
+    tiles = dict(layers.feed_forward)
     x = np.random.default_rng(3).standard_normal(48)
     numbers, share = chosen_of(x, weights)
     expected = sum(s * expert_of(x, weights, int(n)) for n, s in zip(numbers, share, strict=True))

@@ -47,7 +47,7 @@ def assert_close(found, expected):
 
 
 def test_experts_are_packed_and_their_router_is_not():
-    layers = MeshModel(tiny("qwen3 moe"), HW, dtype="q4_0").weights.layers
+    (layers,) = MeshModel(tiny("qwen3 moe"), HW, dtype="q4_0").weights.layers
     assert isinstance(layers.feed_forward["gate_up"], PackedTiles)
     assert isinstance(layers.feed_forward["down"], PackedTiles)
     router = layers.feed_forward["router"]

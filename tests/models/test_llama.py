@@ -111,7 +111,7 @@ def test_decode_is_compiled_once(model):
 def test_decode_reuses_the_memory_of_its_cache(model):
     _, old = model.prefill([1, 2, 3])
     _, new = model.decode(4, old)
-    assert old.keys.is_deleted()
+    assert old.layers[0].keys.is_deleted()
     assert new.capacity == min(3 + 64, 64)
 
 
@@ -121,7 +121,7 @@ def test_a_fresh_model_has_the_parameters_of_its_configuration():
     leaves = jax.tree.leaves(nnx.state(model))
     assert sum(leaf.size for leaf in leaves) == num_parameters(config)
     assert all(leaf.dtype == jnp.float32 for leaf in leaves)
-    queries = model.layers.self_attn.q_proj.weight[...]
+    queries = model.layers[0].self_attn.q_proj.weight[...]
     assert not np.array_equal(queries[0], queries[1])  # layers differ
     assert np.isfinite(DenseModel(model).forward([1, 2])[0]).all()
 

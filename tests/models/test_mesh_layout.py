@@ -1,12 +1,14 @@
 """How weights lie on the mesh, and that a product there is MeshGEMV, bit for bit."""
 
+from dataclasses import replace
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from models.tiny_llama import TINY, random_weights
 from wafer_jax.collectives import gemv
-from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.config import DecoderConfig, RopeConfig, YarnScaling
 from wafer_jax.models.families import read_config
 from wafer_jax.models.mesh_decode import hand_over
 from wafer_jax.models.mesh_layout import PAD, LayerLayout, VocabLayout, blocks
@@ -20,26 +22,54 @@ def config(**changes) -> DecoderConfig:
     return read_config({**TINY, **changes})
 
 
+@pytest.mark.parametrize("rotary_dim", [None, 2, 6])
 @pytest.mark.parametrize("kv_heads", [1, 2, 3, 6])
 @pytest.mark.parametrize("mesh", MESHES)
-def test_every_row_of_the_projections_has_one_place(mesh, kv_heads):
-    layout = LayerLayout(config(num_key_value_heads=kv_heads), mesh)
+def test_every_row_of_the_projections_has_one_place(mesh, kv_heads, rotary_dim):
+    layout = LayerLayout(partial_rope(rotary_dim, num_key_value_heads=kv_heads), mesh)
     for index, size in ((layout.q_columns, 60), (layout.kv_columns, 10 * kv_heads)):
         assert index.shape[0] == mesh[1]
         np.testing.assert_array_equal(np.sort(index[index != PAD]), np.arange(size))
 
 
+def partial_rope(rotary_dim: int | None, **changes) -> DecoderConfig:
+    c = config(**changes)
+    return replace(c, rope=replace(c.rope, rotary_dim=rotary_dim))
+
+
+@pytest.mark.parametrize("rotary_dim", [2, 4, 8, 10])
 @pytest.mark.parametrize("mesh", MESHES)
-def test_attention_is_local_to_a_column(mesh):
+def test_attention_is_local_to_a_column(mesh, rotary_dim):
     """A column has both elements of a pair, and for each of its keys all queries that meet it."""
-    c = config(num_key_value_heads=2)
+    c = partial_rope(rotary_dim, num_key_value_heads=2)
     layout = LayerLayout(c, mesh)
     for keys, queries in zip(layout.kv_columns, layout.q_columns, strict=True):
         for key in keys[keys != PAD]:
             head, element = divmod(int(key), c.head_dim)
-            assert head * c.head_dim + (element + c.head_dim // 2) % c.head_dim in keys
+            if element < rotary_dim:
+                partner = (element + rotary_dim // 2) % rotary_dim
+                assert head * c.head_dim + partner in keys
             for query in range(3 * head, 3 * head + 3):
                 assert query * c.head_dim + element in queries
+
+
+@pytest.mark.parametrize("mesh", MESHES)
+def test_rope_over_the_whole_head_is_the_layout_without_a_width(mesh):
+    whole, without = (LayerLayout(partial_rope(r), mesh) for r in (10, None))
+    for name in ("head_index", "kv_index", "q_index", "inverse_frequencies", "magnitudes"):
+        np.testing.assert_array_equal(getattr(whole, name), getattr(without, name))
+
+
+def test_elements_that_pass_through_turn_by_no_angle():
+    c = replace(config(), rope=RopeConfig(500.0, YarnScaling(4.0, 32.0, 1.0, 16, 1.3), 6))
+    layout = LayerLayout(c, (1, 4))  # two groups of two columns, three pairs in each
+    first, second = layout.head_index[..., :2]  # [p, c]
+    np.testing.assert_array_equal(first.T, [[0, 1, 2], [6, 7, PAD]])
+    np.testing.assert_array_equal(second.T, [[3, 4, 5], [8, 9, PAD]])
+    expected = c.rope.inverse_frequencies(10)
+    assert len(expected) == 3
+    np.testing.assert_array_equal(layout.inverse_frequencies.T[:2], [expected, [0, 0, 0]])
+    np.testing.assert_array_equal(layout.magnitudes.T[:2], [[1.3] * 3, [1.0] * 3])
 
 
 def test_groups_of_columns_hold_whole_heads():
@@ -69,8 +99,8 @@ def test_products_are_those_of_meshgemv(mesh, kind):
     layout = LayerLayout(config(), mesh)
     vocab = VocabLayout(layout.config, mesh)
     weights = lay_out(random_weights(layout.config), layout, vocab, vocab)
-    layers = weights.layers
-    stack = layers.feed_forward[kind] if kind in layers.feed_forward else getattr(layers, kind)
+    (layers,) = weights.layers
+    stack = {**layers.attention, **layers.feed_forward}[kind]
     along = "y" if kind in ("qkv", "gate_up") else "x"
     x = np.random.default_rng(0).standard_normal(stack.shape[1:3]).astype(np.float32)  # [r, R]
     found = matvec(jnp.asarray(x.T), stack, jnp.int32(1))
@@ -90,16 +120,16 @@ def test_laid_out_weights_are_the_checkpoints():
     tiles = lay_out(weights, layout, vocab, vocab)
     x = np.zeros(5 * layout.hidden_y, np.float32)
     x[:48] = np.random.default_rng(0).standard_normal(48)
+    (layers,) = tiles.layers
     found = np.asarray(
-        matvec(jnp.asarray(x.reshape(5, -1)), tiles.layers.feed_forward["gate_up"], jnp.int32(2))
+        matvec(jnp.asarray(x.reshape(5, -1)), layers.feed_forward["gate_up"], jnp.int32(2))
     )
     gate = found.reshape(4, 2, -1)[:, 0].reshape(-1)[:80]
     expected = weights["model.layers.2.mlp.gate_proj.weight"] @ x[:48]
     np.testing.assert_allclose(gate, expected, rtol=1e-4, atol=1e-5)
     assert tiles.head is not None
     assert tiles.head.shape == tiles.embedding.shape == (1, 16, 3, 7 * 14)
-    assert tiles.layers.qkv_bias is not None
-    assert float(jnp.sum(tiles.layers.qkv_bias[0])) == pytest.approx(
+    assert float(jnp.sum(layers.attention["qkv_bias"][0])) == pytest.approx(
         sum(weights[f"model.layers.0.self_attn.{n}_proj.bias"].sum() for n in "qkv"), abs=1e-4
     )
 

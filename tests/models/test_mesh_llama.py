@@ -10,6 +10,7 @@ from models.tiny_llama import LLAMA3, TINY, random_weights
 from wafer_jax import compilation, hardware
 from wafer_jax.errors import WaferError
 from wafer_jax.models.checkpoints import Checkpoint
+from wafer_jax.models.config import RopeConfig, YarnScaling
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.families import read_config
 from wafer_jax.models.mesh_llama import MeshModel
@@ -76,6 +77,17 @@ def test_prefill_and_decode_equal_the_dense_reference(hw, k, changes):
     assert int(output.cache.length) == TOKENS
 
 
+def test_partial_rope_equals_the_dense_reference():
+    whole = tiny()
+    rope = RopeConfig(500.0, YarnScaling(4.0, 32.0, 1.0, 16, 1.3), rotary_dim=4)
+    checkpoint = replace(whole, config=replace(whole.config, rope=rope))
+    logits, _ = reference(checkpoint)
+    model = MeshModel(checkpoint, roomy((2, 5)))  # three pairs in a column, the third does not turn
+    output = model.prefill(IDS[:PROMPT], context=TOKENS)
+    assert_close(output.logits, logits[PROMPT - 1])
+    assert_close(model.decode(int(IDS[PROMPT]), output.cache).logits, logits[PROMPT])
+
+
 def test_the_embedding_may_have_more_rows_than_a_layer():
     placement = place(tiny(vocab_size=3001).config, narrow((2, 3)))
     assert placement.embedding.mesh == (4, 4)
@@ -123,7 +135,7 @@ def test_generation_reports_cycles_and_rates(model):
 def test_decode_compiles_once_and_reuses_the_memory_of_its_cache(model):
     output = model.prefill(IDS[:PROMPT], context=TOKENS)
     cache = model.decode(3, output.cache).cache
-    assert output.cache.keys.is_deleted()
+    assert output.cache.layers[0].keys.is_deleted()
     known = len(compilation._compiled)
     for token in range(5):
         cache = model.decode(token, cache).cache

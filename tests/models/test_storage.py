@@ -10,6 +10,7 @@ import pytest
 
 from models.test_placement import LLAMA3_8B, SMOLLM2, wse2
 from wafer_jax.errors import WaferError
+from wafer_jax.models.config import RopeConfig
 from wafer_jax.models.mesh_costs import decode_costs, prefill_costs
 from wafer_jax.models.mesh_layout import PAD, LayerLayout, VocabLayout, blocks
 from wafer_jax.models.mesh_memory import layer_bytes, vocab_bytes
@@ -52,7 +53,14 @@ def touched(index: np.ndarray, block: int) -> int:
 
 @pytest.mark.parametrize(
     ("config", "mesh"),
-    [(SMOLLM2, (24, 24)), (SMOLLM2, (18, 32)), (SMOLLM2, (7, 11)), (LLAMA3_8B, (360, 360))],
+    [
+        (SMOLLM2, (24, 24)),
+        (SMOLLM2, (18, 32)),
+        (SMOLLM2, (7, 11)),
+        (LLAMA3_8B, (360, 360)),
+        (replace(SMOLLM2, rope=RopeConfig(rotary_dim=16)), (24, 24)),
+        (replace(SMOLLM2, rope=RopeConfig(rotary_dim=20)), (24, 24)),
+    ],
 )
 @pytest.mark.parametrize("name", ["q4_1", "fp8", "q6_k"])
 def test_a_layer_counts_no_less_than_its_fullest_pe_holds(config, mesh, name):

@@ -1,15 +1,15 @@
 """``wafer-jax info``: what a machine has, or what a model needs."""
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from wafer_jax.cli.inputs import load, machine
+from wafer_jax.cli.inputs import check_context, checked_config, machine
 from wafer_jax.cli.options import Dtype, Json, Mesh, Preset
 from wafer_jax.cli.output import Output
-from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec, configs_dir, hardware, load_spec, preset_names
 
 
@@ -20,7 +20,10 @@ def info(
     ] = None,
     mesh: Mesh = "24x24",
     preset: Preset = "wse2",
-    context: Annotated[int, typer.Option(min=1, help="Tokens of a model's KV caches.")] = 128,
+    context: Annotated[
+        int | None,
+        typer.Option(min=1, help="Tokens of a model's KV caches; 128, or all that it can see."),
+    ] = None,
     dtype: Dtype = "float32",
     json: Json = False,
 ) -> None:
@@ -35,11 +38,6 @@ def info(
         _machine(out, hardware(what))
     elif Path(what).suffix in (".yaml", ".yml"):
         _machine(out, load_spec(what))
-    elif what.isidentifier() and what != "smollm2" and not Path(what).exists():
-        raise WaferError(
-            f"{what!r} is neither a preset ({', '.join(preset_names())}) nor a model: give "
-            "'smollm2', a folder, a .gguf file, or a hub id 'org/name'"
-        )
     else:
         _model(out, what, machine(preset, mesh), context, dtype)
 
@@ -63,10 +61,30 @@ def _list(out: Output) -> None:
         for name, hw in ((name, hardware(name)) for name in preset_names())
     ]
     folder = str(configs_dir() / "hardware")
-    frame = pd.DataFrame(rows)
+    frame, models = pd.DataFrame(rows), pd.DataFrame(_models())
     out.show(table(frame), "", "One in full, with sources: [bold]wafer-jax info wse2[/]")
     out.text(f"Their files: {folder}")
-    out.finish("info", provenance(), {"folder": folder, "presets": frame})
+    out.show("", "Models that need no weights to be placed:", "", table(models))
+    out.show("", "One on a wafer: [bold]wafer-jax info llama3-8b --mesh 360x360[/]")
+    out.finish("info", provenance(), {"folder": folder, "presets": frame, "models": models})
+
+
+def _models() -> Iterator[dict[str, Any]]:
+    from wafer_jax.models.model_configs import model_config, model_names
+    from wafer_jax.models.parameters import num_parameters
+
+    for name in model_names():
+        config = model_config(name)
+        yield {
+            "model": name,
+            "family": config.family,
+            "parameters_millions": round(num_parameters(config) / 1e6),
+            "layers": config.num_layers,
+            "width": config.hidden_size,
+            "heads": config.num_heads,
+            "kv_heads": config.num_kv_heads,
+            "context": config.max_position_embeddings,
+        }
 
 
 def _machine(out: Output, hw: HardwareSpec) -> None:
@@ -79,7 +97,7 @@ def _machine(out: Output, hw: HardwareSpec) -> None:
     out.finish("info", provenance(hw), {"capacities": frame})
 
 
-def _model(out: Output, source: str, hw: HardwareSpec, context: int, dtype: str) -> None:
+def _model(out: Output, source: str, hw: HardwareSpec, context: int | None, dtype: str) -> None:
     from wafer_jax.models.parameters import num_parameters
     from wafer_jax.models.placement import place
     from wafer_jax.models.storage import storage_of
@@ -88,15 +106,16 @@ def _model(out: Output, source: str, hw: HardwareSpec, context: int, dtype: str)
     from wafer_jax.report.regions import regions, what_fits
 
     storage_of(dtype)
-    checkpoint = load(out, source)
-    config = checkpoint.config
+    name, config = checked_config(out, source)
+    context = context or min(128, config.max_position_embeddings)
+    check_context(name, config, context)
     parameters = num_parameters(config)
     fits = what_fits(config, hw)
     placement = place(config, hw, context=context, dtype=dtype)
     frame = regions(placement)
     height, width = hw.mesh
     out.show(
-        f"[bold]{checkpoint.name}[/]: {parameters / 1e6:,.1f} M parameters, "
+        f"[bold]{name}[/]: {parameters / 1e6:,.1f} M parameters, "
         f"{config.num_layers} layers, width {config.hidden_size}, {config.num_heads} heads "
         f"({config.num_kv_heads} of keys), vocabulary {config.vocab_size:,}, context "
         f"{config.max_position_embeddings:,}",
@@ -116,7 +135,7 @@ def _model(out: Output, source: str, hw: HardwareSpec, context: int, dtype: str)
         provenance(hw),
         {
             "source": source,
-            "name": checkpoint.name,
+            "name": name,
             "config": asdict(config),
             "parameters": parameters,
             "dtype": placement.dtype,

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 from wafer_jax.cli.options import parse_ids, parse_mesh
 from wafer_jax.cli.output import Output
 from wafer_jax.errors import WaferError
-from wafer_jax.hardware import HardwareSpec, hardware, load_spec
+from wafer_jax.hardware import HardwareSpec, hardware, load_spec, preset_names
 
 if TYPE_CHECKING:
     from wafer_jax.models.checkpoints import Checkpoint
+    from wafer_jax.models.config import DecoderConfig
 
 
 def machine(preset: str, mesh: str) -> HardwareSpec:
@@ -32,6 +33,58 @@ def load(out: Output, source: str) -> "Checkpoint":
 
     with out.progress(f"loading {source}"):
         return checkpoints.load(source)
+
+
+def config_of(out: Output, source: str) -> "tuple[str, DecoderConfig]":
+    """Name and configuration of a model; its weights are not read.
+
+    Raises:
+      WaferError: Nothing there, unsupported or damaged.
+    """
+    if known := _published(source):
+        return known
+    from wafer_jax.models import checkpoints
+
+    with out.progress(f"reading {source}"):
+        return checkpoints.load_config(source)
+
+
+def checked_config(out: Output, source: str) -> "tuple[str, DecoderConfig]":
+    """Name and configuration of a model; if it has weights, they are read and checked.
+
+    Raises:
+      WaferError: Nothing there, unsupported, incomplete or damaged.
+    """
+    if known := _published(source):
+        return known
+    checkpoint = load(out, source)
+    return checkpoint.name, checkpoint.config
+
+
+def _published(source: str) -> "tuple[str, DecoderConfig] | None":
+    from wafer_jax.models.model_configs import model_config, model_names
+
+    if source in model_names():
+        return source, model_config(source)
+    if source.isidentifier() and source != "smollm2" and not Path(source).exists():
+        raise WaferError(
+            f"{source!r} is neither a preset ({', '.join(preset_names())}) nor a model: give one "
+            f"of {', '.join(model_names())}, 'smollm2', a folder, a .gguf file, or a hub id "
+            "'org/name'"
+        )
+    return None
+
+
+def check_context(name: str, config: "DecoderConfig", context: int) -> None:
+    """Refuse more tokens than the model was made for.
+
+    Raises:
+      WaferError: As said.
+    """
+    if context > config.max_position_embeddings:
+        raise WaferError(
+            f"{name} has a context of {config.max_position_embeddings:,} tokens, not {context:,}"
+        )
 
 
 def encode(

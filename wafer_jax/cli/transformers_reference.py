@@ -61,7 +61,7 @@ def _attributes(config: DecoderConfig) -> dict:
         "num_key_value_heads": config.num_kv_heads,
         "head_dim": config.head_dim,
         "rms_norm_eps": config.rms_norm_eps,
-        "rope_parameters": _rope(config.rope),
+        "rope_parameters": _rope(config.rope) | _partial(config),
         "max_position_embeddings": config.max_position_embeddings,
         "tie_word_embeddings": config.tie_embeddings,
         "attention_bias": config.out_bias,
@@ -93,6 +93,12 @@ def _rope(rope: RopeConfig) -> dict:
         "low_freq_factor": scaling.low_freq_factor,
         "high_freq_factor": scaling.high_freq_factor,
     }
+
+
+def _partial(config: DecoderConfig) -> dict:
+    if config.rope.rotary_dim is None:
+        return {}
+    return {"partial_rotary_factor": config.rope.rotary_dim / config.head_dim}
 
 
 def _experts(config: DecoderConfig) -> dict:

@@ -1,6 +1,22 @@
 """Model families: checkpoints, configurations, the dense reference, and their place on a mesh."""
 
-from wafer_jax.models.model import Model, load
+import importlib
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from wafer_jax.models.model_configs import model_config, model_names
 from wafer_jax.models.perplexity import perplexity
 
-__all__ = ["Model", "load", "perplexity"]
+if TYPE_CHECKING:
+    from wafer_jax.models.model import Model, load
+
+__all__ = ["Model", "load", "model_config", "model_names", "perplexity"]
+
+
+def __getattr__(name: str):
+    """Import these on first use: what places a configuration needs no weights, no tokenizer."""
+    if name in ("Model", "load"):
+        return getattr(importlib.import_module("wafer_jax.models.model"), name)
+    if not name.startswith("_") and find_spec(f"wafer_jax.models.{name}"):
+        return importlib.import_module(f"wafer_jax.models.{name}")
+    raise AttributeError(f"module 'wafer_jax.models' has no attribute {name!r}")

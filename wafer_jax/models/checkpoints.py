@@ -5,14 +5,14 @@ exactly once and every tensor of the file accounted for. Nothing is ever unpickl
 """
 
 import importlib.metadata
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models import gguf_file, gguf_packed, hf_folder, hub, tokenizer
+from wafer_jax.models import gguf_file, gguf_packed, hf_folder, hub, model_configs, tokenizer
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.parameters import num_parameters
 from wafer_jax.models.quantized.packed import PackedSource
@@ -62,23 +62,60 @@ def load(source: str | Path) -> Checkpoint:
     Raises:
         WaferError: nothing there, unsupported, incomplete or damaged.
     """
+    found = _find(source, hub.FILES)
+    return _load_gguf(found) if found.is_gguf else _load_folder(found)
+
+
+def load_config(source: str | Path) -> tuple[str, DecoderConfig]:
+    """Read name and configuration only, as ``load`` does.
+
+    Args:
+        source: as for ``load``; of a hub id only the configuration is downloaded.
+
+    Raises:
+        WaferError: nothing there, unsupported or damaged.
+    """
+    found = _find(source, hub.CONFIG_FILES)
+    if found.is_gguf:
+        return found.name, gguf_file.read_config(gguf_file.GGUFFile(found.path))
+    return found.name, hf_folder.read_config(found.path)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A folder or a GGUF file, what to call it, and what the user called it."""
+
+    path: Path
+    name: str
+    source: str
+    is_gguf: bool = False
+
+
+def _find(source: str | Path, files: Sequence[str]) -> _Found:
+    """Find what a source names; ``files`` are those that are wanted of a hub id."""
     text = str(source)
     path = Path(source)
     if text == "smollm2":
-        return _load_gguf(_smollm2_path(), name="SmolLM2-135M-Instruct")
+        path = _smollm2_path()
+        return _Found(path, "SmolLM2-135M-Instruct", str(path), is_gguf=True)
     try:
         path = path.expanduser()
         is_folder, is_file = bool(text) and path.is_dir(), path.is_file()
     except (OSError, RuntimeError):  # too long a name, or the home of an unknown user
         is_folder = is_file = False
     if is_folder:
-        return _load_folder(path, name=path.resolve().name, source=text)
+        return _Found(path, path.resolve().name, text)
     if is_file:
         if path.suffix.lower() == ".gguf":
-            return _load_gguf(path, name=path.stem)
+            return _Found(path, path.stem, str(path), is_gguf=True)
         raise WaferError(f"{path}: {_refusal(path)}")
     if hub.is_id(text) and path.suffix.lower() not in (".gguf", ".safetensors", *_PICKLES):
-        return _load_folder(hub.fetch(text), name=text.split("/")[1], source=text)
+        return _Found(hub.fetch(text, files), text.split("/")[1], text)
+    if text in model_configs.model_names():
+        raise WaferError(
+            f"{text!r} is known by its configuration only, which is enough for 'info' and 'tune'; "
+            "to run it give a folder, a .gguf file, or a hub id 'org/name'"
+        )
     raise WaferError(
         f"{text[:200]!r}: no such file or folder; give 'smollm2', a folder, a .gguf file, "
         "or a hub id 'org/name'"
@@ -112,26 +149,26 @@ def _smollm2_path() -> Path:
     return path
 
 
-def _load_gguf(path: Path, *, name: str) -> Checkpoint:
-    file = gguf_file.GGUFFile(path)
+def _load_gguf(found: _Found) -> Checkpoint:
+    file = gguf_file.GGUFFile(found.path)
     config = gguf_file.read_config(file)
     return Checkpoint(
         config=config,
         weights=gguf_file.read_weights(file, config),
-        tokenizer=tokenizer.from_gguf(file.metadata, where=str(path)),
-        name=name,
-        source=str(path),
+        tokenizer=tokenizer.from_gguf(file.metadata, where=str(found.path)),
+        name=found.name,
+        source=found.source,
         packed=gguf_packed.packed_sources(file, config),
     )
 
 
-def _load_folder(folder: Path, *, name: str, source: str) -> Checkpoint:
-    config = hf_folder.read_config(folder)
+def _load_folder(found: _Found) -> Checkpoint:
+    config = hf_folder.read_config(found.path)
     return Checkpoint(
         config=config,
-        weights=hf_folder.read_weights(folder, config),
-        tokenizer=tokenizer.from_folder(folder),
-        name=name,
-        source=source,
-        packed=hf_folder.packed_sources(folder),
+        weights=hf_folder.read_weights(found.path, config),
+        tokenizer=tokenizer.from_folder(found.path),
+        name=found.name,
+        source=found.source,
+        packed=hf_folder.packed_sources(found.path),
     )

@@ -79,31 +79,40 @@ class YarnScaling:
 
 @dataclass(frozen=True)
 class RopeConfig:
-    """Rotary position embedding over the whole head, in half-split order.
+    """Rotary position embedding, in half-split order.
+
+    The first R elements of a head turn, t together with t + R / 2; the others pass through.
 
     Attributes:
         theta: base of the geometric series of wavelengths.
         scaling: how wavelengths are stretched for a longer context, or None.
+        rotary_dim: R, even, or None for the whole head.
     """
 
     theta: float = 10000.0
     scaling: Llama3Scaling | YarnScaling | None = None
+    rotary_dim: int | None = None
 
     @property
     def magnitude(self) -> float:
         """Factor of cosine and sine."""
         return 1.0 if self.scaling is None else self.scaling.magnitude
 
+    def turned(self, head_dim: int) -> int:
+        """Elements R of a head of width D that turn."""
+        return head_dim if self.rotary_dim is None else self.rotary_dim
+
     def inverse_frequencies(self, head_dim: int) -> np.ndarray:
-        """Angle per position of every rotated pair.
+        """Angle per position of every pair that turns.
 
         Args:
             head_dim: width D of a head, even.
 
         Returns:
-            ``[D / 2] float64``, radians per token; descending.
+            ``[R / 2] float64``, radians per token; descending.
         """
-        inverse = self.theta ** -(np.arange(0, head_dim, 2) / head_dim)
+        turned = self.turned(head_dim)
+        inverse = self.theta ** -(np.arange(0, turned, 2) / turned)
         return inverse if self.scaling is None else self.scaling.stretch(inverse, self.theta)
 
 

@@ -173,14 +173,43 @@ class ConfigReader:
             raise WaferError(f"{where}: {'; '.join(self.problems)}")
 
 
-def read_rope(read: ConfigReader) -> RopeConfig:
-    """Read ``rope_parameters`` (transformers 5), or ``rope_theta`` and ``rope_scaling`` (4)."""
+def read_rotary_factor(read: ConfigReader, default: float = 1.0) -> float:
+    """Part of a head that RoPE turns: ``partial_rotary_factor``, nested (transformers 5) or not.
+
+    Families that know partial RoPE call this, and hand what it returns to `read_decoder`.
+    """
+    name = "partial_rotary_factor"
+    outer, inner = read.config.get(name), None
+    if isinstance(nested := _nested_rope(read)[1], Mapping):
+        inner = nested.get(name)
+    if None not in (outer, inner) and outer != inner:
+        read.problems.append(f"{name}={show(outer)} and the nested {show(inner)} differ")
+    source = ConfigReader({name: inner if outer is None else outer})
+    factor = source.number(name, 0.0, 1.0, default=default)
+    read.problems.extend(source.problems)
+    return factor
+
+
+def _nested_rope(read: ConfigReader) -> tuple[str, Any]:
+    """Name and value of the attribute that holds RoPE's settings."""
+    names = ("rope_parameters", "rope_scaling")
+    given = [(n, read.config[n]) for n in names if read.config.get(n) is not None]
+    return given[0] if given else (names[0], {})
+
+
+def read_rope(read: ConfigReader, head_dim: int, rotary_factor: float = 1.0) -> RopeConfig:
+    """Read ``rope_parameters`` (transformers 5), or ``rope_theta`` and ``rope_scaling`` (4).
+
+    Args:
+        read: the attributes; problems are added to it.
+        head_dim: width of a head.
+        rotary_factor: part of it that turns, see `read_rotary_factor`.
+    """
     config, problems = read.config, read.problems
-    given = [n for n in ("rope_parameters", "rope_scaling") if config.get(n) is not None]
-    if len(given) == 2 and config["rope_parameters"] != config["rope_scaling"]:
+    name, nested = _nested_rope(read)
+    other = config.get("rope_scaling")
+    if name == "rope_parameters" and other is not None and other != nested:
         problems.append("rope_parameters and rope_scaling differ; keep one")
-    name = given[0] if given else "rope_parameters"
-    nested = config[name] if given else {}
     if not isinstance(nested, Mapping):
         problems.append(f"{name}={show(nested)} must be an object")
         return RopeConfig()
@@ -210,13 +239,18 @@ def read_rope(read: ConfigReader) -> RopeConfig:
         known |= set(nested)
     if scaling is not None:
         known.add("original_max_position_embeddings")
-    if nested.get("partial_rotary_factor") in (None, 1):
+    if nested.get("partial_rotary_factor") in (None, rotary_factor):
         known.add("partial_rotary_factor")
     inner.problems.extend(
         f"unknown attribute {show(k)}={show(v)}" for k, v in nested.items() if k not in known
     )
     problems.extend(f"{name}: {problem}" for problem in inner.problems)
-    return RopeConfig(theta=theta, scaling=scaling)
+    rotary_dim = int(head_dim * rotary_factor)  # as transformers rounds it
+    if rotary_dim == head_dim:
+        return RopeConfig(theta, scaling)
+    if rotary_dim < 2 or rotary_dim % 2:
+        problems.append(f"RoPE turns {rotary_dim} elements of a head, not pairs of them")
+    return RopeConfig(theta, scaling, rotary_dim)
 
 
 def _read_llama3(read: ConfigReader) -> Llama3Scaling:
@@ -254,6 +288,7 @@ def read_decoder(
     max_positions: int,
     bos_token_id: int | None,
     eos_token_id: int | None,
+    rotary_factor: float = 1.0,
 ) -> DecoderConfig:
     """Read what the families have in common.
 
@@ -262,6 +297,7 @@ def read_decoder(
         max_positions: default of ``max_position_embeddings``.
         bos_token_id: default.
         eos_token_id: default.
+        rotary_factor: part of a head that RoPE turns, see `read_rotary_factor`.
 
     Returns:
         A decoder without biases; meaningless if there are problems.
@@ -291,7 +327,7 @@ def read_decoder(
         num_kv_heads=kv_heads,
         head_dim=head_dim,
         rms_norm_eps=read.number("rms_norm_eps", 0.0, 1.0, default=1e-6),
-        rope=read_rope(read),
+        rope=read_rope(read, head_dim, rotary_factor),
         max_position_embeddings=read.integer(
             "max_position_embeddings", 1, MAX_POSITIONS, default=max_positions
         ),

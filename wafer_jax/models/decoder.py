@@ -1,16 +1,18 @@
 """The decoder of every family as dense ``flax.nnx`` modules: the reference for the mesh.
 
-Axis letters: B sequences, T new tokens, S cache positions, L layers, E hidden width, H query heads,
-K key/value heads, G = H / K, D head width, V vocabulary.
+Axis letters: B sequences, T new tokens, L layers, P periods of attention kinds, E hidden width, V
+vocabulary.
 
-Layers are stacked along a leading axis and scanned, which compiles in the time of one layer.
+The layers of one place in the period are stacked along a leading axis, and the periods scanned,
+which compiles in the time of one period.
 
 Source of the arithmetic: the families' modelling files in transformers; RMSNorm, softmax and all
 sums are in float32.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -19,116 +21,62 @@ import numpy as np
 from flax import nnx
 
 from wafer_jax.errors import WaferError
+from wafer_jax.models.attention import kinds_of
 from wafer_jax.models.config import DecoderConfig
-from wafer_jax.models.dense_layers import Linear, RMSNorm, normal
+from wafer_jax.models.dense_layers import RMSNorm, normal
 from wafer_jax.models.feed_forward import kind_of
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True)
-class KVCache:
-    """Keys and values of the tokens seen so far.
+class Cache:
+    """What is remembered of the tokens seen so far.
 
     Attributes:
-        keys: ``[L, B, K, S, D] float32``, after RoPE; positions from ``length`` on are unused.
-        values: ``[L, B, K, S, D] float32``.
+        layers: by place in the period of attention kinds, the kind's own cache.
         length: ``[] int32``, tokens held, the same for every sequence.
+        batch: sequences B.
+        capacity: tokens that it is made for.
     """
 
-    keys: jax.Array
-    values: jax.Array
+    layers: tuple[Any, ...]
     length: jax.Array
+    batch: int = field(metadata={"static": True})
+    capacity: int = field(metadata={"static": True})
 
     @classmethod
-    def create(cls, config: DecoderConfig, *, batch: int, capacity: int) -> "KVCache":
+    def create(cls, config: DecoderConfig, *, batch: int, capacity: int) -> "Cache":
         """Make an empty cache.
 
         Args:
             config: the model.
             batch: sequences B.
-            capacity: positions S.
+            capacity: tokens.
 
         Returns:
-            The cache, zeros.
+            The cache.
         """
-        shape = (config.num_layers, batch, config.num_kv_heads, capacity, config.head_dim)
-        return cls(
-            keys=jnp.zeros(shape, jnp.float32),
-            values=jnp.zeros(shape, jnp.float32),
-            length=jnp.zeros((), jnp.int32),
-        )
-
-    @property
-    def capacity(self) -> int:
-        """Positions S."""
-        return self.keys.shape[3]
-
-
-class Attention(nnx.Module):
-    """Causal attention with K key/value heads shared by groups of G query heads."""
-
-    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
-        c, bias = config, config.qkv_bias
-        self.q_proj = Linear(c.hidden_size, c.q_size, use_bias=bias, rngs=rngs)
-        self.k_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
-        self.v_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
-        self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=c.out_bias, rngs=rngs)
-        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
-        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
-        self.head_dim = c.head_dim
-
-    def __call__(
-        self, x: jax.Array, cache: KVCache, layer: jax.Array, rope: tuple[jax.Array, jax.Array]
-    ) -> tuple[jax.Array, KVCache]:
-        """Attend to the cache and to the new tokens themselves.
-
-        Args:
-            x: ``[B, T, E]``, normalised.
-            cache: holds ``length`` earlier tokens.
-            layer: ``[] int32``, which layer of the cache is this one's.
-            rope: cosine and sine of the new positions, ``[T, D]`` each.
-
-        Returns:
-            ``[B, T, E]``, and the cache with the new tokens written (``length`` unchanged).
-        """
-        batch, tokens, _ = x.shape
-        q, k, v = (
-            proj(x).reshape(batch, tokens, -1, self.head_dim).swapaxes(1, 2)  # [B, heads, T, D]
-            for proj in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
-        q, k = rotate(q, *rope), rotate(k, *rope)
-        cache = _write(cache, k, v, layer)
-        keys, values = cache.keys[layer], cache.values[layer]  # [B, K, S, D]
-        kv_heads, positions = keys.shape[1:3]
-
-        # Query head h uses key/value head h // G: consecutive heads form a group.
-        q = q.reshape(batch, kv_heads, -1, self.head_dim)  # [B, K, G * T, D]
-        scores = (q @ keys.swapaxes(-1, -2)) * self.head_dim**-0.5
-        scores = scores.reshape(batch, kv_heads, -1, tokens, positions)
-        position = cache.length + jnp.arange(tokens, dtype=jnp.int32)
-        seen = jnp.arange(positions, dtype=jnp.int32)[None, :] <= position[:, None]  # [T, S]
-        scores = jnp.where(seen[None, None, None], scores, -jnp.inf)
-        weights = jax.nn.softmax(scores, axis=-1).reshape(batch, kv_heads, -1, positions)
-        mixed = (weights @ values).reshape(batch, -1, tokens, self.head_dim)  # [B, H, T, D]
-        return self.o_proj(mixed.swapaxes(1, 2).reshape(batch, tokens, -1)), cache
+        layers = tuple(kind.dense_cache(config, batch, capacity) for kind in kinds_of(config))
+        length = jnp.zeros((), jnp.int32)
+        return cls(layers=layers, length=length, batch=batch, capacity=capacity)
 
 
 class DecoderLayer(nnx.Module):
     """One pre-norm residual block; its attributes carry Hugging Face's names."""
 
-    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
+    def __init__(self, config: DecoderConfig, attention: ModuleType, *, rngs: nnx.Rngs):
         self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
-        self.self_attn = Attention(config, rngs=rngs)
+        self.name = attention.NAME
+        setattr(self, self.name, attention.Dense(config, rngs=rngs))
         self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.mlp = kind_of(config).Dense(config, rngs=rngs)
 
     def __call__(
-        self, x: jax.Array, cache: KVCache, layer: jax.Array, rope: tuple[jax.Array, jax.Array]
-    ) -> tuple[jax.Array, KVCache]:
-        """Transform ``[B, T, E]``; arguments as for ``Attention``."""
-        attended, cache = self.self_attn(self.input_layernorm(x), cache, layer, rope)
+        self, x: jax.Array, cache: Any, layer: jax.Array, step: Any
+    ) -> tuple[jax.Array, Any]:
+        """Transform ``[B, T, E]``; arguments as for the kind's ``Dense``."""
+        attention = getattr(self, self.name)
+        attended, cache = attention(self.input_layernorm(x), cache, layer, step)
         x = x + attended
         return x + self.mlp(self.post_attention_layernorm(x)), cache
 
@@ -139,7 +87,7 @@ class Decoder(nnx.Module):
     Attributes:
         config: what defines it.
         embed_tokens: ``[V, E]``.
-        layers: one ``DecoderLayer`` whose parameters have a leading axis L.
+        layers: by place in the period, a ``DecoderLayer`` whose parameters have a leading axis P.
         norm: the final RMSNorm.
         lm_head: ``[V, E]``, or None when the head is the embedding.
     """
@@ -153,8 +101,9 @@ class Decoder(nnx.Module):
         """
         self.config = config
         self.embed_tokens = nnx.Param(normal(rngs, (config.vocab_size, config.hidden_size)))
-        make = lambda keys: DecoderLayer(config, rngs=keys)
-        self.layers = nnx.vmap(make)(rngs.split(config.num_layers))
+        make = lambda kind: nnx.vmap(lambda keys: DecoderLayer(config, kind, rngs=keys))
+        stacks = [make(kind)(rngs.split(config.periods)) for kind in kinds_of(config)]
+        self.layers = nnx.List(stacks)
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         tied = config.tie_embeddings
         self.lm_head = None if tied else nnx.Param(normal(rngs, self.embed_tokens.shape))
@@ -177,15 +126,15 @@ class Decoder(nnx.Module):
         unused = set(weights)
         leaves = []
         for path, leaf in jax.tree_util.tree_leaves_with_path(abstract):
-            keys = [str(k.key) for k in path if isinstance(k, jax.tree_util.DictKey)]
-            leaves.append(_gather(keys, leaf.shape, weights, unused))
+            keys = [k.key for k in path if isinstance(k, jax.tree_util.DictKey)]
+            leaves.append(_gather(keys, leaf.shape, config, weights, unused))
         if unused:
             raise WaferError(f"weights that no parameter takes: {sorted(unused)[:4]}")
         return nnx.merge(graph, jax.tree.unflatten(jax.tree.structure(abstract), leaves))
 
     def __call__(
-        self, ids: jax.Array, cache: KVCache, *, hidden_states: bool = False
-    ) -> tuple[jax.Array, KVCache, jax.Array | None]:
+        self, ids: jax.Array, cache: Cache, *, hidden_states: bool = False
+    ) -> tuple[jax.Array, Cache, jax.Array | None]:
         """Run new tokens through every layer, up to the final norm.
 
         Args:
@@ -198,24 +147,30 @@ class Decoder(nnx.Module):
             ``[L + 1, B, T, E]``: the embedding, then the stream after each layer. (transformers'
             last entry is after the final norm, this one is before it.)
         """
-        tokens = ids.shape[1]
-        rope = _rope_table(self.config, cache.length + jnp.arange(tokens, dtype=jnp.int32))
+        config, tokens = self.config, ids.shape[1]
+        steps = [kind.dense_step(config, cache.length, tokens) for kind in kinds_of(config)]
         graph, parameters = nnx.split(self.layers)
 
-        def body(carry: tuple[jax.Array, KVCache], step: tuple[Any, jax.Array]):
-            x, cache = carry
-            layer_parameters, index = step
-            x, cache = nnx.merge(graph, layer_parameters)(x, cache, index, rope)
-            return (x, cache), x if hidden_states else None
+        def body(carry: tuple[jax.Array, tuple], period: tuple[Any, jax.Array]):
+            (x, caches), (parameters, number) = carry, period
+            layers, longer, after = nnx.merge(graph, parameters), [], []
+            for layer, of_place, step in zip(layers, caches, steps, strict=True):
+                x, of_place = layer(x, of_place, number, step)
+                longer.append(of_place)
+                after.append(x)
+            return (x, tuple(longer)), jnp.stack(after) if hidden_states else None
 
         start = self.embed_tokens[...][ids]
-        order = jnp.arange(self.config.num_layers, dtype=jnp.int32)
+        order = jnp.arange(config.periods, dtype=jnp.int32)
         # Five layers per round: a fifth faster than one per round in decode, at equal compile time
         # within half a second; all at once takes 3 s to compile and gains nothing.
-        (x, cache), after = jax.lax.scan(body, (start, cache), (parameters, order), unroll=5)
-        between = None if after is None else jnp.concatenate([start[None], after])
-        cache = KVCache(keys=cache.keys, values=cache.values, length=cache.length + tokens)
-        return self.norm(x), cache, between
+        unroll = max(1, 5 // len(steps))
+        carry, after = jax.lax.scan(body, (start, cache.layers), (parameters, order), unroll=unroll)
+        x, layers = carry
+        between = None
+        if after is not None:
+            between = jnp.concatenate([start[None], after.reshape(-1, *start.shape)])
+        return self.norm(x), replace(cache, layers=layers, length=cache.length + tokens), between
 
     def logits(self, x: jax.Array) -> jax.Array:
         """Score every token of the vocabulary.
@@ -230,52 +185,25 @@ class Decoder(nnx.Module):
         return x @ head[...].T
 
 
-def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """Apply rotary position embedding: element i turns together with element ``i + D / 2``.
-
-    Args:
-        x: ``[B, heads, T, D]``.
-        cos: ``[T, D]``.
-        sin: ``[T, D]``.
-
-    Returns:
-        ``[B, heads, T, D]``.
-    """
-    first, second = jnp.split(x, 2, axis=-1)
-    turned = jnp.concatenate([-second, first], axis=-1)
-    return x * cos[None, None] + turned * sin[None, None]
-
-
-def _rope_table(config: DecoderConfig, position: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Cosine and sine ``[T, D]`` of positions ``[T] int32``, both halves of a head alike."""
-    inverse = jnp.asarray(config.rope.inverse_frequencies(config.head_dim), jnp.float32)
-    angle = position.astype(jnp.float32)[:, None] * inverse[None, :]
-    angle = jnp.concatenate([angle, angle], axis=-1)
-    return jnp.cos(angle) * config.rope.magnitude, jnp.sin(angle) * config.rope.magnitude
-
-
-def _write(cache: KVCache, k: jax.Array, v: jax.Array, layer: jax.Array) -> KVCache:
-    """Put ``[B, K, T, D]`` at ``[layer, :, :, length:length + T]``; in place under jit."""
-    zero = jnp.zeros((), jnp.int32)
-    at = (layer, zero, zero, cache.length, zero)
-    return KVCache(
-        keys=jax.lax.dynamic_update_slice(cache.keys, k[None], at),
-        values=jax.lax.dynamic_update_slice(cache.values, v[None], at),
-        length=cache.length,
-    )
-
-
 def _gather(
-    keys: list[str], shape: tuple[int, ...], weights: Mapping[str, np.ndarray], unused: set[str]
+    keys: list[str | int],
+    shape: tuple[int, ...],
+    config: DecoderConfig,
+    weights: Mapping[str, np.ndarray],
+    unused: set[str],
 ) -> jax.Array:
     """Collect one parameter by its path; layers and experts are stacked in that order."""
-    tail = ".".join(keys)
-    names = [_TOP_LEVEL.get(tail, f"model.{tail}")]
     inner = shape
-    for stacked in (key for key in keys if key in ("layers", "experts")):
-        one = f".{stacked}."
-        names = [n.replace(one, f"{one}{i}.") for n in names for i in range(inner[0])]
-        inner = inner[1:]
+    if keys[0] == "layers":
+        place, tail = int(keys[1]), ".".join(map(str, keys[2:]))
+        layers = range(place, config.num_layers, len(config.attention))
+        names, inner = [f"model.layers.{i}.{tail}" for i in layers], inner[1:]
+    else:
+        tail = ".".join(map(str, keys))
+        names = [_TOP_LEVEL.get(tail, f"model.{tail}")]
+    if "experts" in keys:
+        numbers, inner = range(inner[0]), inner[1:]
+        names = [n.replace(".experts.", f".experts.{j}.") for n in names for j in numbers]
     for name in names:
         if name not in unused:
             raise WaferError(f"no weights for the parameter {name}")

@@ -10,7 +10,7 @@ from flax import nnx
 from wafer_jax.errors import WaferError
 from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.config import DecoderConfig
-from wafer_jax.models.decoder import Decoder, KVCache
+from wafer_jax.models.decoder import Cache, Decoder
 
 _CAPACITY_STEP = 64  # cache sizes are rounded up to this, so that few distinct ones get compiled
 
@@ -34,19 +34,19 @@ class DenseModel:
         graph, state = nnx.split(model)
         self._leaves, structure = jax.tree.flatten(state)
 
-        def run(leaves: list[jax.Array], ids: jax.Array, cache: KVCache, *, hidden: bool = False):
+        def run(leaves: list[jax.Array], ids: jax.Array, cache: Cache, *, hidden: bool = False):
             return _rebuild(leaves)(ids, cache, hidden_states=hidden)
 
         def _rebuild(leaves: list[jax.Array]) -> Decoder:
             return nnx.merge(graph, jax.tree.unflatten(structure, leaves))
 
         def whole(leaves: list[jax.Array], ids: jax.Array, hidden: bool):
-            cache = KVCache.create(self.config, batch=ids.shape[0], capacity=ids.shape[1])
+            cache = Cache.create(self.config, batch=ids.shape[0], capacity=ids.shape[1])
             x, _, between = run(leaves, ids, cache, hidden=hidden)
             flat = x.reshape(-1, x.shape[-1])
             return _rebuild(leaves).logits(flat).reshape(*ids.shape, -1), between
 
-        def extend(leaves: list[jax.Array], ids: jax.Array, cache: KVCache):
+        def extend(leaves: list[jax.Array], ids: jax.Array, cache: Cache):
             x, cache, _ = run(leaves, ids, cache)
             return _rebuild(leaves).logits(x[:, -1]), cache
 
@@ -101,7 +101,7 @@ class DenseModel:
 
     def prefill(
         self, ids: Sequence[int] | np.ndarray, *, capacity: int | None = None
-    ) -> tuple[jax.Array, KVCache]:
+    ) -> tuple[jax.Array, Cache]:
         """Run a prompt and keep its keys and values.
 
         Args:
@@ -124,12 +124,12 @@ class DenseModel:
                 f"context is {self.config.max_position_embeddings}); change the capacity or "
                 "shorten the prompt"
             )
-        cache = KVCache.create(self.config, batch=batch, capacity=capacity)
+        cache = Cache.create(self.config, batch=batch, capacity=capacity)
         return self._extend(self._leaves, checked, cache)
 
     def decode(
-        self, ids: int | Sequence[int] | np.ndarray, cache: KVCache
-    ) -> tuple[jax.Array, KVCache]:
+        self, ids: int | Sequence[int] | np.ndarray, cache: Cache
+    ) -> tuple[jax.Array, Cache]:
         """Add one token to every sequence.
 
         Args:
@@ -143,10 +143,8 @@ class DenseModel:
             WaferError: the cache is full, or as for ``forward``.
         """
         checked = self._check(np.reshape(np.asarray(ids), (-1, 1)))
-        if checked.shape[0] != cache.keys.shape[1]:
-            raise WaferError(
-                f"{checked.shape[0]} tokens for a cache of {cache.keys.shape[1]} sequences"
-            )
+        if checked.shape[0] != cache.batch:
+            raise WaferError(f"{checked.shape[0]} tokens for a cache of {cache.batch} sequences")
         if int(cache.length) >= cache.capacity:
             raise WaferError(
                 f"the KV cache is full ({cache.capacity} tokens); prefill with a larger capacity"

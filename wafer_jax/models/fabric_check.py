@@ -15,6 +15,7 @@ import numpy as np
 from wafer_jax.collectives import gemm, gemv
 from wafer_jax.execute import run
 from wafer_jax.hardware import HardwareSpec
+from wafer_jax.models.attention import kinds_of
 from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.mesh_prefill import relay
 from wafer_jax.models.packed_tiles import numbers
@@ -73,8 +74,9 @@ def check_matvec(
       progress: See `Progress`.
     """
     layout, hw = model.layout, model.hw
-    (height, width), rows = hw.mesh, layout.q_x
-    tiles = numbers(model.weights.layers.out[0]).reshape(rows, width, height, -1)
+    (height, width), out = hw.mesh, numbers(model.weights.layers[0].attention["out"][0])
+    rows = len(out)
+    tiles = out.reshape(rows, width, height, -1)
     w = jnp.transpose(tiles, (0, 3, 2, 1))  # [q, e, Y, X]
     x = _normal((rows, 1, width), seed)
     x = jnp.broadcast_to(jnp.asarray(x), (rows, height, width))
@@ -101,9 +103,10 @@ def check_matmul(
       progress: See `Progress`.
     """
     hw = model.hw
-    layer = jax.tree.map(lambda stack: stack[0], model.weights.layers)
-    b = relay(layer, model.layout).out
-    (rows, cols, height, width), contracted = b.shape, model.layout.contracted(model.layout.q_x)
+    layer = jax.tree.map(lambda stack: stack[0], model.weights.layers[0])
+    b = relay(layer, kinds_of(model.config)[0], model.layout).attention["out"]
+    rows, cols, height, width = b.shape
+    contracted = rows * height // width
     per_row = -(-tokens // height)
     a = _normal((per_row * height, contracted, width), seed)
     a[tokens:] = 0

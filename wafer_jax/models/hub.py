@@ -1,6 +1,7 @@
 """Models by their id on the Hugging Face hub, through the hub's own cache."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
@@ -17,16 +18,16 @@ from wafer_jax.errors import WaferError
 _ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 
 # Weights only as safetensors: a folder with pickles is neither downloaded nor read.
-_FILES = [
-    "config.json",
-    "generation_config.json",
+CONFIG_FILES = ("config.json", "generation_config.json")
+FILES = (
+    *CONFIG_FILES,
     "model.safetensors",
     "model.safetensors.index.json",
     "model-*-of-*.safetensors",
     "tokenizer.json",
     "tokenizer_config.json",
     "chat_template.jinja",
-]
+)
 
 
 def is_id(text: str) -> bool:
@@ -41,11 +42,12 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None
 
 
-def fetch(repo_id: str) -> Path:
+def fetch(repo_id: str, files: Sequence[str] = FILES) -> Path:
     """Download a model's files, or find them in the cache.
 
     Args:
         repo_id: ``org/name``.
+        files: names, with ``*`` for any text.
 
     Returns:
         The folder in the cache.
@@ -54,7 +56,7 @@ def fetch(repo_id: str) -> Path:
         WaferError: no such model, no access to it, or offline and not in the cache.
     """
     try:
-        return Path(snapshot_download(repo_id, allow_patterns=_FILES))
+        return Path(snapshot_download(repo_id, allow_patterns=list(files)))
     except GatedRepoError:
         why = (
             "access to it is restricted; accept its terms on huggingface.co and log in "

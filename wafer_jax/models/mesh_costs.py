@@ -1,23 +1,25 @@
 """Cycles of every operator of a model on its regions (cost level), and the tokens/s that follow.
 
-The operators are those of `mesh_prefill` and `mesh_decode`, one after another as in WaferLLM's
-kernels (arXiv 2502.04563); nothing overlaps but a MeshGEMM's own products and transfers, and one
-token is on its way at a time.
+The operators are those of `mesh_prefill`, `mesh_decode` and the kinds of layers, one after another
+as in WaferLLM's kernels (arXiv 2502.04563); nothing overlaps but a MeshGEMM's own products and
+transfers, and one token is on its way at a time.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
-from wafer_jax.collectives import kv_shift, relayout
+from wafer_jax.collectives import relayout
 from wafer_jax.collectives.gemm_layout import block_words
-from wafer_jax.collectives.kernels import gemv_cycles
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES
+from wafer_jax.models.attention import kinds_of
 from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_layout import LayerLayout
-from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost, in_sequence
+from wafer_jax.models.operator_cost import RECIPROCAL, Meter, OperatorCost, in_sequence
 from wafer_jax.models.placement import Placement
 from wafer_jax.models.storage import STORAGES
 
@@ -32,7 +34,7 @@ class PhaseCosts:
     Attributes:
       phase: "prefill" or "decode".
       tokens: Tokens of the prompt, or the context that the new token sees, itself included.
-      layer: Operators of one decoder layer.
+      period: Operators of the decoder layers, by place in the period of attention kinds.
       model: Everything else, once: embedding, hand-offs, head, and after prefill the re-layout.
       num_layers: Layers.
       clock_hz: Cycles per second.
@@ -40,7 +42,7 @@ class PhaseCosts:
 
     phase: Literal["prefill", "decode"]
     tokens: int
-    layer: tuple[OperatorCost, ...]
+    period: tuple[tuple[OperatorCost, ...], ...]
     model: tuple[OperatorCost, ...]
     num_layers: int
     clock_hz: float
@@ -48,24 +50,39 @@ class PhaseCosts:
     level = "cost"
 
     @property
+    def layer(self) -> tuple[OperatorCost, ...]:
+        """Operators of a layer; where kinds differ, of all of them, what they share once."""
+        return tuple(self._times)
+
+    @property
     def layer_cycles(self) -> int:
-        """One decoder layer."""
-        return sum(o.cycles for o in self.layer)
+        """One decoder layer, the mean where kinds differ."""
+        return round(self._layers_cycles / self.num_layers)
 
     @property
     def cycles(self) -> int:
         """Everything."""
-        return self.num_layers * self.layer_cycles + sum(o.cycles for o in self.model)
+        return self._layers_cycles + sum(o.cycles for o in self.model)
 
     @property
     def layers_tokens_per_s(self) -> float:
-        """Tokens/s as WaferLLM counts: the time of one layer times the number of layers."""
-        return self._new_tokens * self.clock_hz / (self.num_layers * self.layer_cycles)
+        """Tokens/s as WaferLLM counts: the time of all layers."""
+        return self._new_tokens * self.clock_hz / self._layers_cycles
 
     @property
     def tokens_per_s(self) -> float:
         """Tokens/s of everything: embedding, hand-offs and head included."""
         return self._new_tokens * self.clock_hz / self.cycles
+
+    @property
+    def _times(self) -> dict[OperatorCost, int]:
+        """How often every operator of a layer runs."""
+        once = Counter(operator for place in self.period for operator in place)
+        return {o: n * (self.num_layers // len(self.period)) for o, n in once.items()}
+
+    @property
+    def _layers_cycles(self) -> int:
+        return sum(times * o.cycles for o, times in self._times.items())
 
     @property
     def _new_tokens(self) -> int:
@@ -76,7 +93,8 @@ class PhaseCosts:
         """One row per operator: part ("layer" or "model"), how often it runs, cycles of one run."""
         import pandas as pd
 
-        parts = (("layer", self.num_layers, self.layer), ("model", 1, self.model))
+        of_layers = [("layer", times, o) for o, times in self._times.items()]
+        of_model = [("model", 1, o) for o in self.model]
         rows = [
             {
                 "operator": o.operator,
@@ -88,8 +106,7 @@ class PhaseCosts:
                 "idle_cycles": o.idle_cycles,
                 "moved_bytes": o.moved_bytes,
             }
-            for part, times, operators in parts
-            for o in operators
+            for part, times, o in of_layers + of_model
         ]
         return pd.DataFrame(rows)
 
@@ -107,7 +124,7 @@ def decode_costs(placement: Placement, context: int, k: int = 2) -> PhaseCosts:
         placement,
         "decode",
         context,
-        _decode_layer(meter, placement.layer, context),
+        [_decode_layer(meter, kind, placement.layer, context) for kind in _kinds(placement)],
         (
             _embedding(meter, placement, 1),
             _hand_offs(meter, placement, 1),
@@ -130,7 +147,7 @@ def prefill_costs(placement: Placement, tokens: int, k: int = 2) -> PhaseCosts:
         placement,
         "prefill",
         tokens,
-        _prefill_layer(meter, placement.layer, tokens),
+        [_prefill_layer(meter, kind, placement.layer, tokens) for kind in _kinds(placement)],
         (
             _embedding(meter, placement, tokens),
             _hand_offs(meter, placement, tokens),
@@ -139,6 +156,10 @@ def prefill_costs(placement: Placement, tokens: int, k: int = 2) -> PhaseCosts:
             _switch(meter, placement, tokens),
         ),
     )
+
+
+def _kinds(placement: Placement) -> tuple[ModuleType, ...]:
+    return kinds_of(placement.config)
 
 
 def _meter(placement: Placement, k: int) -> Meter:
@@ -150,96 +171,44 @@ def _phase(
     placement: Placement,
     phase: Literal["prefill", "decode"],
     tokens: int,
-    layer: Iterator[OperatorCost],
+    period: Sequence[Iterator[OperatorCost]],
     model: tuple[OperatorCost, ...],
 ) -> PhaseCosts:
     layers, clock_hz = placement.config.num_layers, placement.hw.clock_hz
-    return PhaseCosts(phase, tokens, tuple(layer), model, layers, clock_hz)
+    return PhaseCosts(phase, tokens, tuple(map(tuple, period)), model, layers, clock_hz)
 
 
-def _decode_layer(meter: Meter, layout: LayerLayout, context: int) -> Iterator[OperatorCost]:
-    mesh, vector = layout.mesh, meter.vector
-    hidden, q, kv = layout.hidden_y, layout.q_x, layout.kv_x
-    slots, part = tile_size(context, mesh[0]), 2 * layout.pairs
-    heads = layout.heads * layout.config.queries_per_kv
-    group, every = (mesh[0], layout.columns), heads * slots
-    sum_of = lambda compute: meter.allreduce("", mesh, heads, "y", compute=compute)
-
-    norm = lambda name: _norm(meter, name, mesh, hidden)
-    yield norm("attention norm")
-    yield meter.matvec("q, k, v", mesh, (hidden, layout.qkv_x), "y")
-    if layout.config.qkv_bias:
-        yield meter.compute("q, k, v bias", vector(layout.qkv_x))
-    if layout.config.qk_norm:
-        yield _head_norms(meter, layout, 1)
-    turn = vector((heads + layout.heads) * layout.pairs, 6) + vector(layout.pairs, 6)
-    yield meter.compute("RoPE", turn)  # of queries and keys, and of the angles by one position
-    yield _shift(meter, mesh, 2 * kv)
-    products = heads * gemv_cycles(meter.hw, part, slots, meter.dtype) + vector(every)
-    yield meter.allreduce("scores", group, every, "x", copies=layout.groups, compute=products)
-    yield in_sequence(
-        "softmax",
-        sum_of(heads * vector(slots)),
-        sum_of(vector(every, 1 + EXP) + heads * vector(slots)),
-        meter.compute("", vector(heads, RECIPROCAL) + heads * vector(slots)),
-    )
-    products = heads * gemv_cycles(meter.hw, slots, part, meter.dtype)
-    yield meter.allreduce("attention output", mesh, q, "y", compute=products)
-    yield meter.matvec("o", mesh, (q, hidden), "x")
-    if layout.config.out_bias:
-        yield meter.compute("o bias", vector(hidden))
-    yield meter.compute("attention residual", vector(hidden))
-    yield norm("feed-forward norm")
+def _decode_layer(
+    meter: Meter, attention: ModuleType, layout: LayerLayout, context: int
+) -> Iterator[OperatorCost]:
+    residual = meter.vector(layout.hidden_y)
+    yield _norm(meter, "attention norm", layout.mesh, layout.hidden_y)
+    yield from attention.decode_costs(meter, layout, context)
+    yield meter.compute("attention residual", residual)
+    yield _norm(meter, "feed-forward norm", layout.mesh, layout.hidden_y)
     yield from kind_of(layout.config).decode_costs(meter, layout)
-    yield meter.compute("feed-forward residual", vector(hidden))
+    yield meter.compute("feed-forward residual", residual)
 
 
-def _prefill_layer(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[OperatorCost]:
-    mesh, vector, (height, width) = layout.mesh, meter.vector, layout.mesh
-    rows, hidden = tile_size(tokens, height), layout.hidden_x
-    q = layout.contracted(layout.q_x)
-    per_kv, part, group = layout.config.queries_per_kv, 2 * layout.pairs, (height, layout.columns)
-    padded = layout.attention_rows(rows)
-    keys, queries = padded * height // layout.columns, layout.heads * per_kv * rows
-    product = lambda name, k, n: meter.project(name, mesh, (rows * height, k * width, n * width))
-    sum_of = lambda compute: meter.allreduce(
-        "", group, queries, "x", copies=layout.groups, compute=compute
-    )
-
-    def norm(name: str) -> OperatorCost:
-        squares = rows * vector(hidden)
-        scale = vector(rows, RECIPROCAL) + 2 * rows * vector(hidden)
-        total = meter.allreduce("", mesh, rows, "x", compute=squares)
-        return in_sequence(name, total, meter.compute("", scale))
-
-    yield norm("attention norm")
-    yield product("q, k, v", hidden, layout.qkv_x)
-    if layout.config.qkv_bias:
-        yield meter.compute("q, k, v bias", rows * vector(layout.qkv_x))
-    if layout.config.qk_norm:
-        yield _head_norms(meter, layout, rows)
-    turned = rows * layout.heads * (per_kv + 1) * layout.pairs
-    yield meter.compute("RoPE", vector(turned, 6) + vector(rows * layout.pairs, 6))
-    sizes = (per_kv * rows * height, part * layout.columns, padded * height)
-    each = meter.matmul_transposed("", group, sizes, layout.groups)
-    scale = meter.compute("", vector(queries * keys, 2))  # and mask
-    yield in_sequence("scores", *[each] * layout.heads, scale)
-    yield in_sequence(
-        "softmax",
-        sum_of(queries * vector(keys)),
-        sum_of(vector(queries * keys, 1 + EXP) + queries * vector(keys)),
-        meter.compute("", vector(queries, RECIPROCAL) + queries * vector(keys)),
-    )
-    sizes = (per_kv * rows * height, padded * height, part * layout.columns)
-    each = meter.matmul("", group, sizes, layout.groups)
-    yield in_sequence("attention output", *[each] * layout.heads)
-    yield product("o", q, hidden)
-    if layout.config.out_bias:
-        yield meter.compute("o bias", rows * vector(hidden))
-    yield meter.compute("attention residual", vector(rows * hidden))
-    yield norm("feed-forward norm")
+def _prefill_layer(
+    meter: Meter, attention: ModuleType, layout: LayerLayout, tokens: int
+) -> Iterator[OperatorCost]:
+    rows = tile_size(tokens, layout.mesh[0])
+    residual = meter.vector(rows * layout.hidden_x)
+    yield _prompt_norm(meter, "attention norm", layout, rows)
+    yield from attention.prefill_costs(meter, layout, tokens)
+    yield meter.compute("attention residual", residual)
+    yield _prompt_norm(meter, "feed-forward norm", layout, rows)
     yield from kind_of(layout.config).prefill_costs(meter, layout, rows)
-    yield meter.compute("feed-forward residual", vector(rows * hidden))
+    yield meter.compute("feed-forward residual", residual)
+
+
+def _prompt_norm(meter: Meter, name: str, layout: LayerLayout, rows: int) -> OperatorCost:
+    """RMSNorm of so many tokens of a row over the columns: a word per token and PE to add up."""
+    each = rows * meter.vector(layout.hidden_x)
+    total = meter.allreduce("", layout.mesh, rows, "x", compute=each)
+    scale = meter.vector(rows, RECIPROCAL) + 2 * each
+    return in_sequence(name, total, meter.compute("", scale))
 
 
 def _norm(meter: Meter, name: str, mesh: tuple[int, int], hidden: int) -> OperatorCost:
@@ -247,22 +216,6 @@ def _norm(meter: Meter, name: str, mesh: tuple[int, int], hidden: int) -> Operat
     total = meter.allreduce("", mesh, 1, "y", compute=meter.vector(hidden))
     scale = meter.vector(1, RECIPROCAL) + 2 * meter.vector(hidden)
     return in_sequence(name, total, meter.compute("", scale))
-
-
-def _head_norms(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:
-    """RMSNorm of every query and key of so many tokens of a row, in the columns of their head."""
-    heads = tokens * layout.heads * (layout.config.queries_per_kv + 1)
-    group, squares = (layout.mesh[0], layout.columns), heads * meter.vector(2 * layout.pairs)
-    total = meter.allreduce("", group, heads, "x", copies=layout.groups, compute=squares)
-    scale = meter.vector(heads, RECIPROCAL) + 2 * heads * meter.vector(2 * layout.pairs)
-    return in_sequence("query and key norms", total, meter.compute("", scale))
-
-
-def _shift(meter: Meter, mesh: tuple[int, int], elements: int) -> OperatorCost:
-    cycles = kv_shift.shift_cost(meter.hw.replace(mesh=mesh), elements, dtype=meter.dtype)
-    size = elements * DTYPE_BYTES[meter.dtype]
-    issue = min(2 * block_words(elements, meter.dtype), cycles)
-    return OperatorCost("KV shift", cycles, 0, issue, (mesh[0] - 1) * mesh[1] * size)
 
 
 def _embedding(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
@@ -321,15 +274,21 @@ def _token_back(meter: Meter, placement: Placement) -> OperatorCost:
 
 
 def _switch(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
-    """Weights and KV cache from prefill's layout to decode's, on all layers at once."""
+    """Weights and caches from prefill's layout to decode's, on all layers at once."""
+    places = [_layer_switch(meter, kind, placement, tokens) for kind in _kinds(placement)]
+    cycles = max(place.cycles for place in places)
+    moved = placement.config.periods * sum(place.moved_bytes for place in places)
+    return OperatorCost("re-layout for decode", cycles, 0, cycles, moved)
+
+
+def _layer_switch(
+    meter: Meter, attention: ModuleType, placement: Placement, tokens: int
+) -> OperatorCost:
     layout, hw, dtype = placement.layer, placement.hw, meter.dtype
-    (height, width), size = layout.mesh, DTYPE_BYTES[dtype]
-    hidden = layout.hidden_y * height
-    rows = tile_size(tokens, height)
-    turned = (layout.q_x * width, *kind_of(layout.config).turned_rows(layout))
+    hidden = layout.hidden_y * layout.mesh[0]
+    feed_forward = kind_of(layout.config)
+    turned = (*attention.turned_rows(layout), *feed_forward.turned_rows(layout))
     cycles = sum(relayout.cost(hw, r, hidden, dtype=dtype) for r in turned)
-    cycles += relayout.balance_cost(hw, rows, tokens, 2 * layout.kv_x, dtype=dtype)
-    moved = sum(turned) * hidden + tokens * 2 * layout.kv_x * width
-    return OperatorCost(
-        "re-layout for decode", cycles, 0, cycles, moved * size * placement.config.num_layers
-    )
+    moved = sum(turned) * hidden * DTYPE_BYTES[dtype]
+    weights = OperatorCost("", cycles, 0, cycles, moved)
+    return in_sequence("", weights, attention.balance_costs(meter, layout, tokens))

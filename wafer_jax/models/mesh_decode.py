@@ -1,30 +1,26 @@
 """One token through the decoder in WaferLLM's decode layout, tile by tile (bulk level).
 
-The embedding axis lies over the rows of a region and is replicated over its columns, projections
-alternate the axis over which they reduce, and the KV cache lies over the rows: every row holds a
-run of consecutive tokens (WaferLLM, arXiv 2502.04563, sections 4.2 and 4.3; the order of operators
-is that of its decode kernel). A vector that is replicated along an axis of the mesh is held once.
+The embedding axis lies over the rows of a region and is replicated over its columns, and
+projections alternate the axis over which they reduce (WaferLLM, arXiv 2502.04563, section 4.2; the
+order of operators is that of its decode kernel). A vector that is replicated along an axis of the
+mesh is held once.
 
 All sums across PEs are K-tree allreduces with the fabric's order of additions, and a projection
 gives bit for bit what `gemv.apply` gives on the same tiles (of two rows or more).
 
-Axes: L layers, S slots of a row, m key/value heads of a column's group, G queries per key/value
-head, p RoPE pairs, d = 2 p; g groups of c columns; Y, X, R, C, e, q, f, v as in `mesh_layout`.
+Axes: L layers; Y, X, e, v as in `mesh_layout`.
 """
-
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
-from wafer_jax.collectives import allreduce_ktree, kv_shift
 from wafer_jax.collectives.tiles import tile_size
+from wafer_jax.models.attention import kinds_of
 from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_cache import MeshCache
-from wafer_jax.models.mesh_heads import head_norm, over_columns, sum_in_groups
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
-from wafer_jax.models.mesh_products import Accumulate, loop, multiply_add, project, rms_norm
+from wafer_jax.models.mesh_products import Accumulate, project, rms_norm
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
 from wafer_jax.models.packed_tiles import column_numbers
 
@@ -80,7 +76,7 @@ def score_vocabulary(
 
 
 def decode_layers(
-    weights: LayerWeights,
+    weights: tuple[LayerWeights, ...],
     x: jax.Array,
     cache: MeshCache,
     layout: LayerLayout,
@@ -90,7 +86,7 @@ def decode_layers(
     """One token through all decoder layers.
 
     Args:
-      weights: The layers.
+      weights: The layers, by place in the period.
       x: [Y, e], the token's embedding.
       cache: Earlier tokens; must have room for one more.
       layout: Layout of the layers.
@@ -100,125 +96,29 @@ def decode_layers(
     Returns:
       [Y, e]; the cache with the new token; [L, Y, e], the residual stream after each layer.
     """
-    position = cache.length
-    rope = _rope(layout, position)
-    cache = cache.make_room()
-    seen = kv_shift.held(position + 1, cache.slots, layout.mesh[0]) >= 0  # [S, Y]
+    config, kinds = layout.config, kinds_of(layout.config)
+    norm = lambda x, weight: rms_norm(x, weight, config.hidden_size, config.rms_norm_eps, k)
+    feed_forward = kind_of(config).decode
+    before = zip(kinds, cache.layers, strict=True)
+    with_room = [kind.decode_step(of_place, cache.length, layout) for kind, of_place in before]
+    caches, steps = zip(*with_room, strict=True)
 
-    def body(carry: tuple[jax.Array, MeshCache], layer: jax.Array):
-        x, cache = carry
-        x, cache = _attention(weights, x, cache, layer, layout, rope, seen, k, accumulate)
-        x = _feed_forward(weights, x, layer, layout, k, accumulate)
-        return (x, cache), x
+    def body(carry: tuple[jax.Array, tuple], layer: jax.Array):
+        x, caches = carry
+        longer, after = [], []
+        for kind, tiles, of_place, step in zip(kinds, weights, caches, steps, strict=True):
+            normed = norm(x, tiles.attention_norm[layer])
+            attended, of_place = kind.decode(
+                tiles.attention, normed, of_place, layer, step, layout, k, accumulate
+            )
+            x = x + attended.reshape(x.shape)
+            normed = norm(x, tiles.ffn_norm[layer])
+            out = feed_forward(tiles.feed_forward, normed, layer, layout, k, accumulate)
+            x = x + out.reshape(x.shape)
+            longer.append(of_place)
+            after.append(x)
+        return (x, tuple(longer)), jnp.stack(after)
 
-    order = jnp.arange(layout.config.num_layers, dtype=jnp.int32)
-    (x, cache), after = lax.scan(body, (x, cache), order)
-    return x, replace(cache, length=position + 1), after
-
-
-def _attention(
-    weights: LayerWeights,
-    x: jax.Array,
-    cache: MeshCache,
-    layer: jax.Array,
-    layout: LayerLayout,
-    rope: tuple[jax.Array, jax.Array],
-    seen: jax.Array,
-    k: int,
-    accumulate: Accumulate,
-) -> tuple[jax.Array, MeshCache]:
-    config, (rows, width) = layout.config, layout.mesh
-    norm = weights.attention_norm[layer]
-    normed = rms_norm(x, norm, config.hidden_size, config.rms_norm_eps, k)
-    qkv = project(normed, weights.qkv, layer, k, accumulate)
-    if weights.qkv_bias is not None:
-        qkv = qkv + weights.qkv_bias[layer]
-    tiles = qkv.reshape(width, -1).T  # [q + 2 kv, X]
-    q, key, value = jnp.split(tiles, (layout.q_x, layout.q_x + layout.kv_x))
-    heads, pairs = layout.heads, layout.pairs
-    q, key = (t.reshape(heads, -1, 2, pairs, 1, width) for t in (q, key))
-    if weights.qk_norm is not None:
-        of_queries, of_keys = weights.qk_norm[layer]
-        q, key = head_norm(q, of_queries, layout, k), head_norm(key, of_keys, layout, k)
-    q, key = _rotate(q[..., 0, :], *rope), _rotate(key[..., 0, :], *rope)
-    cache = cache.put(key[:, 0], value.reshape(heads, -1, width), layer)
-    keys = lax.dynamic_index_in_dim(cache.keys, layer, keepdims=False)  # [S, m, d, Y, X]
-    values = lax.dynamic_index_in_dim(cache.values, layer, keepdims=False)
-
-    # A PE's part of the scores, summed over the columns of its group.
-    scores = _scores(q.astype(accumulate), keys)
-    scores = sum_in_groups(scores, layout, k).astype(jnp.float32)  # [S, m, G, Y, g]
-    scores = jnp.where(seen[:, None, None, :, None], scores * config.head_dim**-0.5, -jnp.inf)
-    share = _softmax(scores, k)  # [S, m, G, Y, g]
-    share = over_columns(share, layout)  # [S, m, G, Y, X]
-    mixed = _mix(share.astype(accumulate), values)  # [m, G, d, Y, X]
-    mixed = allreduce_ktree.apply(mixed, k, "y", broadcast=False).reshape(layout.q_x, width)
-    out = project(mixed.T, weights.out, layer, k, accumulate)
-    if weights.out_bias is not None:
-        out = out + weights.out_bias[layer]
-    return x + out.reshape(rows, -1), cache
-
-
-def _feed_forward(
-    weights: LayerWeights,
-    x: jax.Array,
-    layer: jax.Array,
-    layout: LayerLayout,
-    k: int,
-    accumulate: Accumulate,
-) -> jax.Array:
-    config = layout.config
-    norm = weights.ffn_norm[layer]
-    normed = rms_norm(x, norm, config.hidden_size, config.rms_norm_eps, k)
-    out = kind_of(config).decode(weights.feed_forward, normed, layer, layout, k, accumulate)
-    return x + out.reshape(x.shape)
-
-
-def _rope(layout: LayerLayout, position: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Cosine and sine [p, X] of every pair at one position."""
-    inverse = layout.config.rope.inverse_frequencies(layout.config.head_dim)
-    angle = position.astype(jnp.float32) * jnp.asarray(inverse, jnp.float32)
-    angle = angle[layout.pair_index]
-    magnitude = layout.config.rope.magnitude
-    return jnp.cos(angle) * magnitude, jnp.sin(angle) * magnitude
-
-
-def _rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """RoPE on [m, G, 2, p, X], both elements of a pair on the same PE; [m, G, 2 p, X]."""
-    first, second = x[:, :, 0], x[:, :, 1]
-    cos, sin = cos[None, None], sin[None, None]
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    return jnp.concatenate(turned, axis=2)
-
-
-def _scores(q: jax.Array, keys: jax.Array) -> jax.Array:
-    """Local q . k of [m, G, d, X] and [S, m, d, Y, X]: [S, m, G, Y, X]."""
-
-    def body(i: jax.Array, acc: jax.Array) -> jax.Array:
-        part = lax.dynamic_index_in_dim(keys, i, 2)
-        return multiply_add(acc, lax.dynamic_index_in_dim(q, i, 2)[None], part)
-
-    slots, heads, d, rows, width = keys.shape
-    start = jnp.zeros((slots, heads, q.shape[1], rows, width), q.dtype)
-    return loop(d, body, start)
-
-
-def _mix(share: jax.Array, values: jax.Array) -> jax.Array:
-    """Local sum over S of [S, m, G, Y, X] times [S, m, d, Y, X]: [m, G, d, Y, X]."""
-
-    def body(i: jax.Array, acc: jax.Array) -> jax.Array:
-        weight = lax.dynamic_index_in_dim(share, i, keepdims=False)
-        value = lax.dynamic_index_in_dim(values, i, keepdims=False)
-        return multiply_add(acc, weight[:, :, None], value[:, None])
-
-    slots, heads, group, rows, width = share.shape
-    start = jnp.zeros((heads, group, values.shape[2], rows, width), share.dtype)
-    return loop(slots, body, start)
-
-
-def _softmax(scores: jax.Array, k: int) -> jax.Array:
-    """Softmax of [S, m, G, Y, g] over S and Y: two small allreduces along the columns."""
-    top = allreduce_ktree.apply(jnp.max(scores, axis=0), k, "y", broadcast=False, op="max")
-    weights = jnp.exp(scores - top[None])
-    total = allreduce_ktree.apply(jnp.sum(weights, axis=0), k, "y", broadcast=False)
-    return weights / total[None]
+    order = jnp.arange(config.periods, dtype=jnp.int32)
+    (x, caches), after = lax.scan(body, (x, caches), order)
+    return x, MeshCache(layers=caches, length=cache.length + 1), after.reshape(-1, *x.shape)

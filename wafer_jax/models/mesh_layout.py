@@ -6,16 +6,17 @@ the embedding cut over Y again. So q, k, v, gate and up have their rows along Y,
 (WaferLLM, arXiv 2502.04563, section 4.2).
 
 Attention heads are grouped: every key/value head, with the G query heads that share it, has its own
-columns of PEs. Of a head a column holds whole RoPE pairs (element i and i + D / 2), the same pairs
+columns of PEs. Of a head a column holds whole RoPE pairs (element t and t + R / 2), the same pairs
 of the key, the value and all G queries, so that RoPE and the products of attention are local. That
-is a permutation of the rows of the projections, made when the weights are laid out.
+is a permutation of the rows of the projections, made when the weights are laid out. Elements that
+pass through RoPE, from R on, are pairs of that kind, too, which turn by an angle of zero.
 
 Sizes that do not divide the region are padded with zeros, which no operator ever turns into
 anything else.
 
 Axes: L layers, E embedding, F SwiGLU width, H query heads, K key/value heads, G = H / K, D head
-width, V vocabulary; Y and X of the region; R and C the axis that a product reduces over and the
-other one; small letters for one PE's part.
+width, R of it that RoPE turns, V vocabulary; Y and X of the region; small letters for one PE's
+part. In `mesh_weights` and below R and C are the axis that a product reduces over and the other.
 """
 
 import math
@@ -121,7 +122,7 @@ class LayerLayout:
 
     @cached_property
     def pair_index(self) -> np.ndarray:
-        """[p, X] int: RoPE pair of each place of each column, or PAD."""
+        """[p, X] int: RoPE pair of each place of each column, those that turn first, or PAD."""
         column = np.arange(self.mesh[1])
         first = np.where(column < self.groups * self.columns, column % self.columns, 1 << 30)
         index = first * self.pairs + np.arange(self.pairs)[:, None]
@@ -130,18 +131,33 @@ class LayerLayout:
     @cached_property
     def head_index(self) -> np.ndarray:
         """[2, p, X] int: element of a head at each place, first and second of a pair, or PAD."""
-        half = np.arange(2)[:, None, None] * (self.config.head_dim // 2)
-        return np.where(self.pair_index != PAD, half + self.pair_index, PAD)
+        pair, whole = self.pair_index, self.config.head_dim
+        turned = self.config.rope.turned(whole)
+        first = np.where(pair < turned // 2, pair, pair + turned // 2)
+        second = pair + np.where(pair < turned // 2, turned // 2, whole // 2)
+        return np.where(pair != PAD, [first, second], PAD)
 
     @cached_property
     def kv_index(self) -> np.ndarray:
         """[heads, 2, p, X] int: row of the k and v projections at each place, or PAD."""
-        c, pair = self.config, self.pair_index
+        c, inside = self.config, self.head_index
         head = np.arange(self.mesh[1]) // self.columns * self.heads
-        head = head + np.arange(self.heads)[:, None]  # [heads, X]
-        half = np.arange(2)[:, None, None]
-        index = head[:, None, None] * c.head_dim + half * (c.head_dim // 2) + pair
-        return np.where((pair != PAD) & (head < c.num_kv_heads)[:, None, None], index, PAD)
+        head = (head + np.arange(self.heads)[:, None])[:, None, None]  # [heads, 1, 1, X]
+        return np.where((inside != PAD) & (head < c.num_kv_heads), head * c.head_dim + inside, PAD)
+
+    @property
+    def inverse_frequencies(self) -> np.ndarray:
+        """[p, X] float64: angle per position of each pair; 0 of those that pass through."""
+        config = self.config
+        turning = config.rope.inverse_frequencies(config.head_dim)
+        passing = config.head_dim // 2 - len(turning)
+        return np.pad(turning, (0, passing))[self.pair_index]
+
+    @property
+    def magnitudes(self) -> np.ndarray:
+        """[p, X] float64: factor of each pair's cosine and sine."""
+        rope = self.config.rope
+        return np.where(self.inverse_frequencies == 0, 1.0, rope.magnitude)
 
     @cached_property
     def q_index(self) -> np.ndarray:

@@ -55,7 +55,7 @@ class Output:
 
     Attributes:
       logits: [V] float32, after the last token.
-      cache: Keys and values of all tokens so far.
+      cache: What is remembered of all tokens so far.
       hidden_states: [L + 1, T, E] float32: the embedding, then the residual stream after each
         layer, of the T tokens of this call.
     """
@@ -197,13 +197,12 @@ class MeshModel:
           WaferError: The cache is full, or an id outside the vocabulary.
         """
         checked = self._check([token])
-        if int(cache.length) >= cache.capacity:
+        if cache.capacity is not None and int(cache.length) >= cache.capacity:
             raise WaferError(
                 f"the KV cache is full ({cache.capacity} tokens): prefill with a larger context"
             )
         args = (self.weights, cache, jnp.asarray(checked[0]))
-        plan = replace(self._plan, slots=cache.slots)
-        logits, cache, hidden = self._compiled(_decode, plan, *args)(*args)
+        logits, cache, hidden = self._compiled(_decode, self._plan, *args)(*args)
         return Output(np.asarray(logits), cache, np.asarray(hidden))
 
     def generate(
@@ -350,10 +349,10 @@ def _prefill(
     plan: _Plan, weights: MeshWeights, ids: jax.Array, length: jax.Array
 ) -> tuple[jax.Array, MeshCache, jax.Array]:
     start = mesh_prefill.embed_prompt(weights, ids, plan.layer)
-    x, keys, values, after = mesh_prefill.prefill_layers(
-        weights.layers, start, plan.layer, values=plan.values, k=plan.k
+    x, kept, after = mesh_prefill.prefill_layers(
+        weights.layers, start, length, plan.layer, values=plan.values, k=plan.k
     )
-    cache = MeshCache.from_prefill(keys, values, length, plan.slots)
+    cache = MeshCache.from_prefill(kept, length, plan.slots, plan.layer)
     last = mesh_prefill.take_token(x, length - 1, plan.layer)
     logits = mesh_decode.score_vocabulary(weights, last, plan.head, plan.k)
     hidden = mesh_prefill.untile_tokens(jnp.concatenate([start[None], after]), plan.layer)

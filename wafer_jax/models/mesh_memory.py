@@ -6,11 +6,12 @@ operand and the largest weight tile. Packed weights stay packed in both, and a p
 tile row by row. Decode's and prefill's layout of the weights share their memory.
 """
 
-import math
 from dataclasses import dataclass
+from types import ModuleType
 
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.hardware import DTYPE_BYTES
+from wafer_jax.models.attention import kinds_of
 from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.storage import STORAGES, MatrixTile, Span, Storage, storage_of
@@ -24,7 +25,7 @@ class RegionBytes:
 
     Attributes:
       weights_bytes: Tiles of the weights.
-      kv_bytes: Keys and values.
+      kv_bytes: Keys and values, or what else its attention remembers.
       buffers_bytes: The most that is alive at once in any operator.
     """
 
@@ -38,26 +39,36 @@ class RegionBytes:
         return self.weights_bytes + self.kv_bytes + self.buffers_bytes
 
 
-def layer_bytes(layout: LayerLayout, dtype: str, context: int, prompt: int) -> RegionBytes:
+def layer_bytes(
+    layout: LayerLayout, dtype: str, context: int, prompt: int, place: int = 0
+) -> RegionBytes:
     """One decoder layer that holds ``context`` tokens, the first ``prompt`` from one prefill.
 
     Args:
       layout: Layout of the layer.
       dtype: Format of the weights, a name of `STORAGES`.
-      context: Tokens in the KV cache.
+      context: Tokens so far.
       prompt: Tokens of the prompt.
+      place: Place of the layer in the period of attention kinds.
     """
-    storage = storage_of(dtype)
-    size, slots = DTYPE_BYTES[storage.compute], tile_size(context, layout.mesh[0])
+    storage, attention = storage_of(dtype), kinds_of(layout.config)[place]
+    size = DTYPE_BYTES[storage.compute]
     buffers = max(
-        _decode_buffers(layout, storage, size, slots),
-        _prefill_buffers(layout, storage, size, prompt),
+        _decode_buffers(layout, attention, storage, context),
+        _prefill_buffers(layout, attention, storage, prompt),
     )
     return RegionBytes(
-        weights_bytes=_layer_weights(layout, storage),
-        kv_bytes=2 * layout.kv_x * slots * size,
+        weights_bytes=_layer_weights(layout, attention, storage),
+        kv_bytes=attention.cache_bytes(layout, context, size),
         buffers_bytes=buffers,
     )
+
+
+def largest_layer_bytes(layout: LayerLayout, dtype: str, context: int, prompt: int) -> RegionBytes:
+    """The decoder layer of the period that needs most; arguments as for `layer_bytes`."""
+    places = range(len(layout.config.attention))
+    layers = [layer_bytes(layout, dtype, context, prompt, place) for place in places]
+    return max(layers, key=lambda layer: layer.used_bytes)
 
 
 def vocab_bytes(layout: VocabLayout, dtype: str) -> RegionBytes:
@@ -78,83 +89,52 @@ def vocab_bytes(layout: VocabLayout, dtype: str) -> RegionBytes:
     )
 
 
-def _layer_weights(layout: LayerLayout, storage: Storage) -> int:
+def _layer_weights(layout: LayerLayout, attention: ModuleType, storage: Storage) -> int:
     """Bytes per PE, of the larger one of the two layouts."""
-    config, size = layout.config, storage.vector_bytes
+    size = storage.vector_bytes
     of = lambda tiles, hidden: (
         sum(tile.count * tile.bytes_in(storage) for tile in tiles) + 2 * hidden * size
     )
-    decode = of(_decode_tiles(layout), layout.hidden_y)
-    prefill = of(_prefill_tiles(layout), layout.hidden_x)
-    biases = layout.qkv_x * config.qkv_bias
-    biases += max(layout.hidden_x, layout.hidden_y) * config.out_bias
-    norms = 4 * layout.pairs * config.qk_norm  # of queries and of keys
-    return max(decode, prefill) + (biases + norms) * size
+    decode = of(_decode_tiles(layout, attention), layout.hidden_y)
+    feed_forward = kind_of(layout.config).prefill_tiles(layout)
+    prefill = of((*attention.prefill_tiles(layout), *feed_forward), layout.hidden_x)
+    return max(decode, prefill) + attention.vector_elements(layout) * size
 
 
-def _decode_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
-    """Of q, k, v; of o; of the feed-forward layer."""
-    hidden = Span(layout.hidden_y)
-    return (
-        MatrixTile(hidden, _pairs(layout, layout.qkv_x)),
-        MatrixTile(_pairs(layout, layout.q_x), hidden),
-        *kind_of(layout.config).decode_tiles(layout),
-    )
+def _decode_tiles(layout: LayerLayout, attention: ModuleType) -> tuple[MatrixTile, ...]:
+    return *attention.decode_tiles(layout), *kind_of(layout.config).decode_tiles(layout)
 
 
-def _prefill_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
-    """The same of prefill, whose rows fill up to whole blocks of MeshGEMM."""
-    q = layout.weight_rows(layout.contracted(layout.q_x))
-    return (
-        MatrixTile(Span(layout.weight_rows(layout.hidden_x)), _pairs(layout, layout.qkv_x)),
-        MatrixTile(_pairs(layout, q), Span(layout.hidden_x)),
-        *kind_of(layout.config).prefill_tiles(layout),
-    )
-
-
-def _pairs(layout: LayerLayout, size: int) -> Span:
-    """Elements of heads, which lie in runs of RoPE pairs."""
-    if size % layout.pairs:  # a part of a run at either end
-        return Span(1, size)
-    unit = math.gcd(layout.pairs, layout.config.head_dim // 2)
-    return Span(layout.pairs, size // layout.pairs, unit)
-
-
-def _decode_buffers(layout: LayerLayout, storage: Storage, size: int, slots: int) -> int:
+def _decode_buffers(
+    layout: LayerLayout, attention: ModuleType, storage: Storage, context: int
+) -> int:
     """Bytes of the residual stream and of the operator that needs most beside it."""
-    scores = slots * layout.heads * layout.config.queries_per_kv
     operators = (
-        layout.hidden_y + layout.qkv_x,
-        layout.qkv_x + scores + layout.q_x,
-        layout.q_x + layout.hidden_y,
+        attention.decode_elements(layout, context),
         kind_of(layout.config).decode_elements(layout),
     )
-    row = max(tile.unpacked_row(storage) for tile in _decode_tiles(layout))
-    rope = 4 * layout.pairs * _SUM_BYTES  # the angles of this token and of one step
-    return (layout.hidden_y + max(operators) + row) * size + rope
+    row = max(tile.unpacked_row(storage) for tile in _decode_tiles(layout, attention))
+    elements = layout.hidden_y + max(operators) + row
+    return elements * DTYPE_BYTES[storage.compute] + attention.step_bytes(layout)
 
 
-def _prefill_buffers(layout: LayerLayout, storage: Storage, size: int, prompt: int) -> int:
+def _prefill_buffers(
+    layout: LayerLayout, attention: ModuleType, storage: Storage, prompt: int
+) -> int:
     """Bytes of the residual stream and of the operator that needs most beside it."""
     height, width = layout.mesh
-    tokens, kind = tile_size(prompt, height), kind_of(layout.config)
-    qkv, out, *feed_forward = _prefill_tiles(layout)
-    kept = kind.prefill_elements(layout, tokens) * size
+    tokens, feed_forward = tile_size(prompt, height), kind_of(layout.config)
+    size = DTYPE_BYTES[storage.compute]
+    kept = feed_forward.prefill_elements(layout, tokens) * size
 
     def product(tile: MatrixTile) -> int:
         left, columns = tile.rows.size * height // width, tile.columns.size
         moving = 2 * tokens * left * size + tile.bytes_in(storage)
         return moving + tile.unpacked_row(storage) * size + tokens * columns * _SUM_BYTES
 
-    group, part = layout.config.queries_per_kv, 2 * layout.pairs
-    padded = layout.attention_rows(tokens)
-    scores = group * tokens * (padded * height // layout.columns)
-    attention = (tokens * (layout.qkv_x + layout.q_x) + 2 * padded * part + scores) * size
-    attention += (scores + group * tokens * part) * _SUM_BYTES
     operators = (
-        product(qkv),
-        attention,
-        product(out),
-        *(product(tile) + kept for tile in feed_forward),
+        *(product(tile) for tile in attention.prefill_tiles(layout)),
+        attention.prefill_bytes(layout, tokens, size),
+        *(product(tile) + kept for tile in feed_forward.prefill_tiles(layout)),
     )
     return tokens * layout.hidden_x * size + max(operators)

@@ -1,55 +1,40 @@
 """A prompt through the decoder in WaferLLM's prefill layout, tile by tile (bulk level).
 
 The sequence lies over the rows of a region, the embedding axis over its columns. Projections are
-MeshGEMMs, the scores a transposed one, so neither keys nor activations are ever transposed; the
-statistics of RMSNorm and softmax are small allreduces along rows (WaferLLM, arXiv 2502.04563,
-section 4.1; the order of operators is that of its prefill kernel). Attention runs in the columns of
-each key/value head, on a mesh of its own of Y x c PEs.
+MeshGEMMs, so activations are never transposed; the statistics of RMSNorm are small allreduces along
+rows (WaferLLM, arXiv 2502.04563, section 4.1; the order of operators is that of its prefill
+kernel).
 
-The weights are those of decode, re-laid layer by layer: only o and down change the axis of their
-rows.
+The weights are those of decode, re-laid layer by layer: only those that give back the embedding
+axis change the axis of their rows.
 
-Axes: l tokens per row, M rows of a tile, g groups of c columns, m key/value heads of a group, G
-queries per key/value head, d elements of a head per PE; L, Y, X, e, q, f, v as in `mesh_layout`.
+Axes: l tokens per row; L, Y, X, e, v as in `mesh_layout`.
 """
 
-from typing import NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
-from wafer_jax.collectives import allreduce_ktree, gemm, gemm_transposed
+from wafer_jax.collectives import allreduce_ktree
 from wafer_jax.collectives.tiles import tile_matrix
+from wafer_jax.models.attention import kinds_of
 from wafer_jax.models.feed_forward import kind_of
-from wafer_jax.models.mesh_heads import head_norm
 from wafer_jax.models.mesh_layout import LayerLayout
-from wafer_jax.models.mesh_relay import (
-    Values,
-    hidden_columns,
-    pad,
-    relay_to_columns,
-    relay_to_hidden,
-)
+from wafer_jax.models.mesh_relay import Values, hidden_columns, vector_to_hidden
 from wafer_jax.models.mesh_weights import LayerWeights, MeshWeights
 from wafer_jax.models.packed_tiles import column_numbers
 
 
 class PrefillTiles(NamedTuple):
-    """One layer's weights as MeshGEMM takes them: [k, n, Y, X], norms [ex, X], biases [n, X].
-
-    The norms of queries and keys are [2, 2, p, X], as in decode.
-    """
+    """One layer's weights as its kinds take them, norms [ex, X]."""
 
     attention_norm: jax.Array
-    qkv: jax.Array
-    qkv_bias: jax.Array | None
-    out: jax.Array
-    out_bias: jax.Array | None
+    attention: dict[str, Any]
     ffn_norm: jax.Array
     feed_forward: dict[str, jax.Array]
-    qk_norm: jax.Array | None
 
 
 def embed_prompt(weights: MeshWeights, ids: jax.Array, layout: LayerLayout) -> jax.Array:
@@ -86,86 +71,45 @@ def untile_tokens(x: jax.Array, layout: LayerLayout) -> jax.Array:
 
 
 def prefill_layers(
-    weights: LayerWeights,
+    weights: tuple[LayerWeights, ...],
     x: jax.Array,
+    length: jax.Array,
     layout: LayerLayout,
     *,
     values: Values = "rounds",
     k: int = 2,
-) -> tuple[jax.Array, jax.Array, jax.Array, jax.Array]:
+) -> tuple[jax.Array, tuple[Any, ...], jax.Array]:
     """A prompt through all decoder layers, from an empty cache.
 
     Args:
-      weights: The layers.
+      weights: The layers, by place in the period.
       x: [l, ex, Y, X].
+      length: [] int32, tokens of the prompt; what comes behind fills the rows up.
       layout: Layout of the layers.
       values: How MeshGEMM makes its values.
       k: Phases of the K-trees.
 
     Returns:
-      [l, ex, Y, X]; keys and values [L, l, m, d, Y, X]; the residual stream after each layer
-      [L, l, ex, Y, X].
+      [l, ex, Y, X]; by place, what its kind keeps for `MeshCache.from_prefill`; the residual stream
+      after each layer [L, l, ex, Y, X].
     """
-    kind = kind_of(layout.config)
+    kinds, feed_forward = kinds_of(layout.config), kind_of(layout.config).prefill
 
-    def body(x: jax.Array, layer: LayerWeights):
-        tiles = relay(layer, layout)
-        attended, keys, v = _attention(tiles, x, layout, values, k)
-        x = x + attended
-        normed = _rms_norm(x, tiles.ffn_norm, layout, k)
-        x = x + kind.prefill(tiles.feed_forward, normed, layout, values, k)
-        return x, (keys, v, x)
+    def body(x: jax.Array, period: tuple[LayerWeights, ...]):
+        kept, after = [], []
+        for kind, layer in zip(kinds, period, strict=True):
+            tiles = relay(layer, kind, layout)
+            normed = _rms_norm(x, tiles.attention_norm, layout, k)
+            attended, of_place = kind.prefill(tiles.attention, normed, length, layout, values, k)
+            x = x + attended
+            normed = _rms_norm(x, tiles.ffn_norm, layout, k)
+            x = x + feed_forward(tiles.feed_forward, normed, layout, values, k)
+            kept.append(of_place)
+            after.append(x)
+        return x, (tuple(kept), jnp.stack(after))
 
-    x, (keys, v, after) = lax.scan(body, x, weights)
-    return x, keys, v, after
-
-
-def _attention(
-    tiles: PrefillTiles, x: jax.Array, layout: LayerLayout, values: Values, k: int
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Output of attention [l, ex, Y, X], keys and values [l, m, d, Y, X]."""
-    tokens, _, *mesh = x.shape
-    heads, pairs = layout.heads, layout.pairs
-    qkv = gemm.apply(_rms_norm(x, tiles.attention_norm, layout, k), tiles.qkv, values=values)
-    if tiles.qkv_bias is not None:
-        qkv = qkv + tiles.qkv_bias[None, :, None]
-    q, keys, v = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x), axis=1)
-    rope = _rope(layout, tokens)
-    q, keys = (t.reshape(tokens, heads, -1, 2, pairs, *mesh) for t in (q, keys))
-    if tiles.qk_norm is not None:
-        of_queries, of_keys = tiles.qk_norm
-        q, keys = head_norm(q, of_queries, layout, k), head_norm(keys, of_keys, layout, k)
-    q, keys = _rotate(q, *rope), _rotate(keys, *rope)[:, :, 0]
-    v = v.reshape(tokens, heads, -1, *mesh)
-    mixed = _mix(q, keys, v, layout, values, k)
-    mixed = pad(mixed, 1, layout.contracted(layout.q_x))
-    out = gemm.apply(mixed, tiles.out, values=values)
-    if tiles.out_bias is not None:
-        out = out + tiles.out_bias[None, :, None]
-    return out, keys, v
-
-
-def _mix(
-    q: jax.Array, keys: jax.Array, v: jax.Array, layout: LayerLayout, values: Values, k: int
-) -> jax.Array:
-    """Causal attention of q [l, m, G, d, Y, X], keys and v [l, m, d, Y, X]: [l, q, Y, X].
-
-    The group of a key/value head is a mesh of Y x c PEs. Its G queries are further rows of one
-    product. Keys count in whole blocks of both axes of that mesh; padded ones are masked.
-    """
-    tokens, heads, group, d, rows, width = q.shape
-    padded = layout.attention_rows(tokens)
-    q, keys, v = (_by_group(t, layout) for t in (q, keys, v))  # [g, l, m, ..., Y, c]
-    q = jnp.moveaxis(q, 1, 3).reshape(layout.groups, heads, group * tokens, d, rows, -1)
-    keys, v = (pad(jnp.moveaxis(t, 1, 2), 2, padded) for t in (keys, v))
-    scores = gemm_transposed.apply(q, keys, values=values) * layout.config.head_dim**-0.5
-    seen = _causal(tokens, padded, scores.shape[-3], rows, layout.columns)
-    seen = np.tile(seen, (group, 1, 1, 1))[None, None]
-    share = _softmax(jnp.where(seen, scores, -jnp.inf), k)
-    mixed = gemm.apply(share, v, values=values)  # [g, m, G l, d, Y, c]
-    mixed = mixed.reshape(layout.groups, heads, group, tokens, d, rows, -1)
-    mixed = jnp.moveaxis(mixed, (0, 3), (-2, 0))  # [l, m, G, d, Y, g, c]
-    return pad(mixed.reshape(tokens, layout.q_x, rows, -1), 3, width)
+    x, (kept, after) = lax.scan(body, x, weights)
+    return x, kept, after.reshape(-1, *x.shape)
 
 
 def _rms_norm(x: jax.Array, weight: jax.Array, layout: LayerLayout, k: int) -> jax.Array:
@@ -176,71 +120,20 @@ def _rms_norm(x: jax.Array, weight: jax.Array, layout: LayerLayout, k: int) -> j
     return x * scale[:, None] * weight[None, :, None]
 
 
-def _softmax(scores: jax.Array, k: int) -> jax.Array:
-    """Softmax of [..., M, n, Y, c] over n and c: two small allreduces along the rows."""
-    top = allreduce_ktree.apply(jnp.max(scores, axis=-3), k, "x", broadcast=False, op="max")
-    weights = jnp.exp(scores - jnp.expand_dims(top, -3))
-    total = allreduce_ktree.apply(jnp.sum(weights, axis=-3), k, "x", broadcast=False)
-    return weights / jnp.expand_dims(total, -3)
-
-
-def _causal(tokens: int, padded: int, keys: int, rows: int, columns: int) -> np.ndarray:
-    """[l, n, Y, c] bool: which keys each query sees.
-
-    Query i of row y is token y l + i. Keys are numbered row by row with ``padded`` places per row,
-    and cut over the columns.
-    """
-    query = np.arange(rows) * tokens + np.arange(tokens)[:, None]  # [l, Y]
-    number = np.arange(columns) * keys + np.arange(keys)[:, None]  # [n, c]
-    row, place = number // padded, number % padded
-    key = np.where(place < tokens, row * tokens + place, tokens * rows)
-    return key[None, :, None, :] <= query[:, None, :, None]
-
-
-def _rope(layout: LayerLayout, tokens: int) -> tuple[jax.Array, jax.Array]:
-    """Cosine and sine [l, 1, 1, p, Y, X] of every pair at every token's position."""
-    inverse = layout.config.rope.inverse_frequencies(layout.config.head_dim)
-    inverse = inverse[layout.pair_index].astype(np.float32)  # [p, X]
-    position = np.arange(layout.mesh[0]) * tokens + np.arange(tokens)[:, None]  # [l, Y]
-    angle = position[:, None, None, None, :, None].astype(np.float32) * inverse[:, None]
-    magnitude = layout.config.rope.magnitude
-    return jnp.cos(jnp.asarray(angle)) * magnitude, jnp.sin(jnp.asarray(angle)) * magnitude
-
-
-def _rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
-    """RoPE on [l, m, G, 2, p, Y, X], both elements of a pair on the same PE: [l, m, G, d, Y, X]."""
-    first, second = x[:, :, :, 0], x[:, :, :, 1]
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    return jnp.concatenate(turned, axis=3)
-
-
-def relay(layer: LayerWeights, layout: LayerLayout) -> PrefillTiles:
+def relay(layer: LayerWeights, kind: ModuleType, layout: LayerLayout) -> PrefillTiles:
     """One layer's weights from decode's layout to prefill's.
 
     Args:
-      layer: One layer, without the axis L.
+      layer: One layer, without the axis P.
+      kind: Of its attention.
       layout: Layout of the layers.
 
     Returns:
       What MeshGEMM takes.
     """
-    width = layout.mesh[1]
-    vector = lambda v: hidden_columns(v.reshape(1, -1), layout).reshape(width, -1).T
-    bias = lambda v: None if v is None else v.reshape(width, -1).T
     return PrefillTiles(
-        attention_norm=vector(layer.attention_norm),
-        qkv=relay_to_columns(layer.qkv, layout),
-        qkv_bias=bias(layer.qkv_bias),
-        out=relay_to_hidden(layer.out, layout),
-        out_bias=None if layer.out_bias is None else vector(layer.out_bias),
-        ffn_norm=vector(layer.ffn_norm),
+        attention_norm=vector_to_hidden(layer.attention_norm, layout),
+        attention=kind.relay(layer.attention, layout),
+        ffn_norm=vector_to_hidden(layer.ffn_norm, layout),
         feed_forward=kind_of(layout.config).relay(layer.feed_forward, layout),
-        qk_norm=layer.qk_norm,
     )
-
-
-def _by_group(tiles: jax.Array, layout: LayerLayout) -> jax.Array:
-    """[..., Y, X] to [g, ..., Y, c], idle columns left out."""
-    used = layout.groups * layout.columns
-    grouped = tiles[..., :used].reshape(*tiles.shape[:-1], layout.groups, layout.columns)
-    return jnp.moveaxis(grouped, -2, 0)

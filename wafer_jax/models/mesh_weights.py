@@ -1,6 +1,6 @@
 """A checkpoint as tiles on the mesh, in the layouts of `mesh_layout`."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,41 +8,35 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from wafer_jax.models.attention import kinds_of
 from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout, blocks
-from wafer_jax.models.mesh_tiles import cut, side_by_side
+from wafer_jax.models.mesh_tiles import cut
 from wafer_jax.models.packed_tiles import Tiles, matrix_tiles
-from wafer_jax.models.quantized.packed import Matrix, below
+from wafer_jax.models.quantized.packed import Matrix
+from wafer_jax.models.quantized.packed import below as concatenate
 
 
 @jax.tree_util.register_dataclass
 @dataclass(frozen=True, kw_only=True)
 class LayerWeights:
-    """The decoder layers in decode's layout, stacked along L.
+    """Layers in decode's layout, those of one place in the period stacked along P.
 
-    A matrix is [L, r, R, C * c]: tiles [r, c], their rows cut over R and their columns over C. The
+    A matrix is [P, r, R, C * c]: tiles [r, c], their rows cut over R and their columns over C. The
     axes of a tile do not lie together because a product reads row after row, each on all PEs.
     Matrices may be packed (`PackedTiles`).
 
     Attributes:
-      qkv: [L, e, Y, X * (q + 2 kv)], queries, keys and values of a column side by side.
-      out: [L, q, X, Y * e].
+      attention: As its kind lays it out, see `attention`.
       feed_forward: As its kind lays it out, see `feed_forward`.
-      attention_norm: [L, Y, e].
-      ffn_norm: [L, Y, e].
-      qkv_bias: [L, X * (q + 2 kv)], or None.
-      out_bias: [L, Y * e], or None.
-      qk_norm: [L, 2, 2, p, X], of queries and of keys, both halves of every RoPE pair, or None.
+      attention_norm: [P, Y, e].
+      ffn_norm: [P, Y, e].
     """
 
-    qkv: Tiles
-    out: Tiles
-    feed_forward: dict[str, Tiles]
+    attention: dict[str, Any]
+    feed_forward: dict[str, Any]
     attention_norm: jax.Array
     ffn_norm: jax.Array
-    qkv_bias: jax.Array | None = None
-    out_bias: jax.Array | None = None
-    qk_norm: jax.Array | None = None
 
 
 @jax.tree_util.register_dataclass
@@ -51,13 +45,13 @@ class MeshWeights:
     """A whole model on the mesh.
 
     Attributes:
-      layers: The decoder layers.
+      layers: The decoder layers, by place in the period.
       embedding: [1, e, Y, X * v] on the embedding's region.
       final_norm: [Y, e] on the head's region.
       head: [1, e, Y, X * v] on the head's region, or None where it is the embedding.
     """
 
-    layers: LayerWeights
+    layers: tuple[LayerWeights, ...]
     embedding: Tiles
     final_norm: jax.Array
     head: Tiles | None
@@ -82,49 +76,41 @@ def lay_out(
       The tiles, matrices in the format of the weights, norms and biases in float32.
     """
     config = layer.config
-    layers = [_layer(weights, f"model.layers.{i}.", layer) for i in range(config.num_layers)]
-    stacks = jax.tree.map(lambda *tiles: jnp.asarray(np.stack(tiles)), *layers)
+    layers = [_layer(weights, f"model.layers.{i}.", i, layer) for i in range(config.num_layers)]
+    period = len(config.attention)
+    stacks = (_stack(layers[place::period]) for place in range(period))
     final_norm = np.asarray(weights["model.norm.weight"], np.float32)
     return MeshWeights(
-        layers=LayerWeights(**stacks),
+        layers=tuple(LayerWeights(**stack) for stack in stacks),
         embedding=_vocabulary(weights["model.embed_tokens.weight"], embedding),
         final_norm=jnp.asarray(cut(final_norm, blocks(config.hidden_size, head.mesh[0]))),
         head=None if config.tie_embeddings else _vocabulary(weights["lm_head.weight"], head),
     )
 
 
-def _layer(weights: Mapping[str, Matrix], prefix: str, layout: LayerLayout) -> dict[str, Any]:
+def _stack(layers: list[dict[str, Any]]) -> dict[str, Any]:
+    return jax.tree.map(lambda *tiles: jnp.asarray(np.stack(tiles)), *layers)
+
+
+def _layer(
+    weights: Mapping[str, Matrix], prefix: str, number: int, layout: LayerLayout
+) -> dict[str, Any]:
     config = layout.config
     hidden = blocks(config.hidden_size, layout.mesh[0])
-    queries, keys = layout.q_columns, layout.kv_columns
-    qkv = side_by_side((config.q_size, queries), (config.kv_size, keys), (config.kv_size, keys))
+    attention = kinds_of(config)[number % len(config.attention)]
 
-    def read(*names: str) -> Matrix:
-        return below(*(weights[prefix + name] for name in names))
+    def below(module: str) -> Callable[..., Matrix]:
+        return lambda *names: concatenate(*(weights[f"{prefix}{module}.{name}"] for name in names))
 
-    def vector(*names: str) -> np.ndarray:
-        return np.asarray(read(*names), np.float32)
+    def norm(name: str) -> np.ndarray:
+        return cut(np.asarray(weights[f"{prefix}{name}.weight"], np.float32), hidden)
 
-    def of_qkv(kind: str) -> list[str]:
-        return [f"self_attn.{name}_proj.{kind}" for name in "qkv"]
-
-    tiles: dict[str, Any] = {
-        "qkv": matrix_tiles(read(*of_qkv("weight")), hidden, qkv),
-        "out": matrix_tiles(read("self_attn.o_proj.weight"), queries, hidden),
-        "feed_forward": kind_of(config).lay_out(
-            lambda *names: read(*(f"mlp.{name}" for name in names)), layout
-        ),
-        "attention_norm": cut(vector("input_layernorm.weight"), hidden),
-        "ffn_norm": cut(vector("post_attention_layernorm.weight"), hidden),
+    return {
+        "attention": attention.lay_out(below(attention.NAME), layout),
+        "feed_forward": kind_of(config).lay_out(below("mlp"), layout),
+        "attention_norm": norm("input_layernorm"),
+        "ffn_norm": norm("post_attention_layernorm"),
     }
-    if config.qkv_bias:
-        tiles["qkv_bias"] = cut(vector(*of_qkv("bias")), qkv).reshape(-1)
-    if config.out_bias:
-        tiles["out_bias"] = cut(vector("self_attn.o_proj.bias"), hidden).reshape(-1)
-    if config.qk_norm:
-        norms = (vector(f"self_attn.{name}_norm.weight") for name in "qk")
-        tiles["qk_norm"] = np.stack([cut(norm, layout.head_index) for norm in norms])
-    return tiles
 
 
 def _vocabulary(matrix: Matrix, layout: VocabLayout) -> Tiles:

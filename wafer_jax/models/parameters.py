@@ -1,7 +1,9 @@
 """The parameters of a decoder under their Hugging Face names."""
 
 import math
+from types import ModuleType
 
+from wafer_jax.models.attention import kinds_of
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.feed_forward import kind_of
 
@@ -17,8 +19,9 @@ def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     """
     E = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {"model.embed_tokens.weight": (config.vocab_size, E)}
-    layer = _layer_shapes(config)
+    period = [_layer_shapes(config, kind) for kind in kinds_of(config)]
     for i in range(config.num_layers):
+        layer = period[i % len(period)]
         shapes |= {f"model.layers.{i}.{name}": shape for name, shape in layer.items()}
     shapes["model.norm.weight"] = (E,)
     if not config.tie_embeddings:
@@ -38,22 +41,12 @@ def num_parameters(config: DecoderConfig) -> int:
     return sum(math.prod(shape) for shape in parameter_shapes(config).values())
 
 
-def _layer_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+def _layer_shapes(config: DecoderConfig, attention: ModuleType) -> dict[str, tuple[int, ...]]:
     """One decoder layer, names below ``model.layers.N.``."""
     E = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {"input_layernorm.weight": (E,)}
-    projections = {
-        "q": (config.q_size, E),
-        "k": (config.kv_size, E),
-        "v": (config.kv_size, E),
-        "o": (E, config.q_size),
-    }
-    for name, shape in projections.items():
-        shapes[f"self_attn.{name}_proj.weight"] = shape
-        if config.out_bias if name == "o" else config.qkv_bias:
-            shapes[f"self_attn.{name}_proj.bias"] = shape[:1]
-    if config.qk_norm:
-        shapes |= {f"self_attn.{name}_norm.weight": (config.head_dim,) for name in "qk"}
+    own = attention.parameter_shapes(config)
+    shapes |= {f"{attention.NAME}.{name}": shape for name, shape in own.items()}
     shapes["post_attention_layernorm.weight"] = (E,)
     feed_forward = kind_of(config).parameter_shapes(config)
     return shapes | {f"mlp.{name}": shape for name, shape in feed_forward.items()}

@@ -1,15 +1,18 @@
 """Perplexity of a text under a model on the mesh, or under the dense reference."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from wafer_jax.errors import WaferError
-from wafer_jax.models.dense import DenseModel
-from wafer_jax.models.mesh_llama import MeshModel
+
+if TYPE_CHECKING:
+    from wafer_jax.models.dense import DenseModel
+    from wafer_jax.models.mesh_llama import MeshModel
 
 
-def perplexity(model: MeshModel | DenseModel, ids: Sequence[int], prompt: int = 1) -> float:
+def perplexity(model: "MeshModel | DenseModel", ids: Sequence[int], prompt: int = 1) -> float:
     """``exp`` of the mean cross entropy of every token after the prompt, given all before it.
 
     On the mesh the prompt is prefilled and the other tokens are decoded one by one, so both paths
@@ -28,6 +31,8 @@ def perplexity(model: MeshModel | DenseModel, ids: Sequence[int], prompt: int = 
     """
     if not 1 <= prompt < len(ids):
         raise WaferError(f"{len(ids)} ids and a prompt of {prompt}: give at least one id more")
+    from wafer_jax.models.dense import DenseModel
+
     if isinstance(model, DenseModel):
         logits = np.asarray(model.forward(ids)[0])[0, prompt - 1 : -1]
     else:
@@ -39,7 +44,7 @@ def perplexity(model: MeshModel | DenseModel, ids: Sequence[int], prompt: int = 
     return float(np.exp(np.mean(log_sum - chosen)))
 
 
-def _steps(model: MeshModel, ids: Sequence[int], prompt: int):
+def _steps(model: "MeshModel", ids: Sequence[int], prompt: int):
     """Logits [V] that predict each token after the prompt."""
     output = model.prefill(ids[:prompt], context=len(ids))
     yield output.logits

@@ -16,7 +16,12 @@ from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
-from wafer_jax.models.mesh_memory import RegionBytes, layer_bytes, vocab_bytes
+from wafer_jax.models.mesh_memory import (
+    RegionBytes,
+    largest_layer_bytes,
+    layer_bytes,
+    vocab_bytes,
+)
 from wafer_jax.models.storage import Storage, storage_of
 
 if TYPE_CHECKING:
@@ -161,11 +166,12 @@ def place(
     """
     storage_of(dtype)
     layer = LayerLayout(config, hw.mesh)
-    memory = _checked_layer(layer, hw, dtype, context, prompt)
+    period = _checked_period(layer, hw, dtype, context, prompt)
     tied = config.tie_embeddings
     vocab = _vocab_layout(config, hw, dtype, "embedding and head" if tied else "embedding")
     first = ("embedding and head" if tied else "embedding", vocab.mesh, vocab_bytes(vocab, dtype))
-    tasks = [first, *((f"layer {i}", hw.mesh, memory) for i in range(config.num_layers))]
+    memory_of = lambda i: period[i % len(period)]
+    tasks = [first, *((f"layer {i}", hw.mesh, memory_of(i)) for i in range(config.num_layers))]
     if not tied:
         tasks.append(("head", vocab.mesh, vocab_bytes(vocab, dtype)))
     return Placement(
@@ -183,19 +189,21 @@ def place(
 def kv_capacity(layer: LayerLayout, hw: HardwareSpec, dtype: str) -> int:
     """Tokens that one layer's region can hold beside its weights and decode's buffers."""
     rows = layer.mesh[0]
-    over = lambda slots: not _fits(layer_bytes(layer, dtype, slots * rows, 1), hw)
+    over = lambda slots: not _fits(largest_layer_bytes(layer, dtype, slots * rows, 1), hw)
     return max(0, bisect_left(range(hw.data_bytes), True, key=over) - 1) * rows
 
 
-def _checked_layer(
+def _checked_period(
     layer: LayerLayout, hw: HardwareSpec, dtype: str, context: int, prompt: int
-) -> RegionBytes:
-    memory = layer_bytes(layer, dtype, context, prompt)
+) -> list[RegionBytes]:
+    """Bytes per PE of the layers, by place in the period."""
+    memory = largest_layer_bytes(layer, dtype, context, prompt)
     if _fits(memory, hw):
-        return memory
+        places = range(len(layer.config.attention))
+        return [layer_bytes(layer, dtype, context, prompt, place) for place in places]
     where = f"a layer's region of {layer.mesh[0]}x{layer.mesh[1]} PEs"
     advice = _advice(layer.config, hw, dtype, context, prompt)
-    least = layer_bytes(layer, dtype, 1, 1)
+    least = largest_layer_bytes(layer, dtype, 1, 1)
     if not _fits(least, hw):
         raise WaferError(
             f"{where} needs {least.used_bytes:,} bytes per PE ({least.weights_bytes:,} of them "
@@ -217,7 +225,7 @@ def _checked_layer(
 def _advice(config: DecoderConfig, hw: HardwareSpec, dtype: str, context: int, prompt: int) -> str:
     for side in range(1, min(hw.device_mesh) + 1):
         layout = LayerLayout(config, (side, side))
-        if _fits(layer_bytes(layout, dtype, context, prompt), hw):
+        if _fits(largest_layer_bytes(layout, dtype, context, prompt), hw):
             return f"choose another mesh: the smallest square that fits is {side}x{side}"
     return f"use a smaller model or a larger machine: no square region of {hw.name} is enough"
 

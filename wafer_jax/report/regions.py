@@ -7,7 +7,7 @@ import pandas as pd
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout
-from wafer_jax.models.mesh_memory import layer_bytes
+from wafer_jax.models.mesh_memory import largest_layer_bytes
 from wafer_jax.models.placement import Placement, Region, kv_capacity
 from wafer_jax.models.storage import STORAGES
 
@@ -75,5 +75,5 @@ def what_fits(config: DecoderConfig, hw: HardwareSpec) -> pd.DataFrame:
 
 
 def _fits(config: DecoderConfig, hw: HardwareSpec, mesh: tuple[int, int], dtype: str) -> bool:
-    memory = layer_bytes(LayerLayout(config, mesh), dtype, context=1, prompt=1)
+    memory = largest_layer_bytes(LayerLayout(config, mesh), dtype, context=1, prompt=1)
     return memory.used_bytes <= hw.data_bytes

@@ -1,0 +1,46 @@
+"""Configurations of published models: their sizes as published, and where they come from."""
+
+import json
+
+import pytest
+
+from wafer_jax.errors import WaferError
+from wafer_jax.hardware import configs_dir
+from wafer_jax.models import model_config, model_names
+from wafer_jax.models.model_configs import model_source
+from wafer_jax.models.parameters import num_parameters
+
+# Parameters of the published checkpoints, as the hub counts the tensors of their files.
+PARAMETERS = {
+    "codellama-34b": 33_743_970_304,
+    "llama2-13b": 13_015_864_320,
+    "llama3-8b": 8_030_261_248,
+    "qwen2-72b": 72_706_203_648,
+    "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352,
+    "qwen2.5-7b": 7_615_616_512,
+    "qwen3-30b-a3b": 30_532_122_624,
+    "qwen3-8b": 8_190_735_360,
+}
+
+
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_sizes_are_the_published_ones(name):
+    assert num_parameters(model_config(name)) == PARAMETERS[name]
+
+
+def test_every_model_says_where_it_comes_from():
+    for name in model_names():
+        assert "on the Hugging Face hub" in model_source(name)
+
+
+def test_files_have_a_source_and_a_configuration():
+    paths = sorted((configs_dir() / "models").glob("*.json"))
+    assert len(paths) == 15
+    for path in paths:
+        assert set(json.loads(path.read_text())) == {"source", "config"}
+
+
+def test_an_unknown_model():
+    with pytest.raises(WaferError, match="unknown model 'llama9'; known are codellama-34b, llama2"):
+        model_config("llama9")

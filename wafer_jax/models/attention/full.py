@@ -1,0 +1,332 @@
+"""Causal attention to all tokens so far, key/value heads shared by groups of query heads.
+
+In decode the keys and values lie over the rows, every row holding a run of consecutive tokens; in
+prefill they lie with their tokens (WaferLLM, arXiv 2502.04563, sections 4.1 to 4.3).
+
+Axes as in `mesh_layout`; P layers of a stack, l tokens per row in prefill.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from flax import nnx
+from jax import lax
+
+from wafer_jax.collectives import gemm
+from wafer_jax.collectives.tiles import tile_size
+from wafer_jax.models.attention import decode_heads, dense_heads, head_costs, prefill_heads
+from wafer_jax.models.attention.dense_heads import KVCache
+from wafer_jax.models.caches import shift
+from wafer_jax.models.caches.shift import ShiftCache
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.dense_layers import Linear, RMSNorm
+from wafer_jax.models.mesh_heads import head_norm
+from wafer_jax.models.mesh_layout import LayerLayout, blocks
+from wafer_jax.models.mesh_products import Accumulate, project
+from wafer_jax.models.mesh_relay import (
+    Values,
+    bias_to_columns,
+    pad,
+    relay_to_columns,
+    relay_to_hidden,
+    vector_to_hidden,
+)
+from wafer_jax.models.mesh_tiles import cut, side_by_side
+from wafer_jax.models.operator_cost import Meter, OperatorCost
+from wafer_jax.models.packed_tiles import matrix_tiles
+from wafer_jax.models.quantized.packed import Matrix
+from wafer_jax.models.storage import MatrixTile, Span
+
+NAME = "self_attn"
+
+Weights = dict[str, Any]
+"""In decode "qkv" [P, e, Y, X * (q + 2 kv)], queries, keys and values of a column side by side, and
+"out" [P, q, X, Y * e]; where the model has them, "qkv_bias" [P, X * (q + 2 kv)], "out_bias"
+[P, Y * e] and "qk_norm" [P, 2, 2, p, X], of queries and of keys, both halves of every RoPE pair. In
+prefill one layer's, [k, n, Y, X], biases [n, X]."""
+
+
+class Step(NamedTuple):
+    """Of one token: its position, the angles of RoPE [p, X], and which slots [S, Y] it sees."""
+
+    length: jax.Array
+    cos: jax.Array
+    sin: jax.Array
+    seen: jax.Array
+
+
+def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    """Shape of every parameter by its name below ``self_attn.``."""
+    E = config.hidden_size
+    shapes: dict[str, tuple[int, ...]] = {}
+    projections = {
+        "q": (config.q_size, E),
+        "k": (config.kv_size, E),
+        "v": (config.kv_size, E),
+        "o": (E, config.q_size),
+    }
+    for name, shape in projections.items():
+        shapes[f"{name}_proj.weight"] = shape
+        if config.out_bias if name == "o" else config.qkv_bias:
+            shapes[f"{name}_proj.bias"] = shape[:1]
+    if config.qk_norm:
+        shapes |= {f"{name}_norm.weight": (config.head_dim,) for name in "qk"}
+    return shapes
+
+
+class Dense(nnx.Module):
+    """The dense reference; its attributes carry Hugging Face's names."""
+
+    def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
+        c, bias = config, config.qkv_bias
+        self.q_proj = Linear(c.hidden_size, c.q_size, use_bias=bias, rngs=rngs)
+        self.k_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
+        self.v_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
+        self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=c.out_bias, rngs=rngs)
+        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
+        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
+        self.head_dim = c.head_dim
+
+    def __call__(
+        self, x: jax.Array, cache: KVCache, layer: jax.Array, step: dense_heads.Step
+    ) -> tuple[jax.Array, KVCache]:
+        """Attend to the cache and to the new tokens themselves.
+
+        Args:
+            x: ``[B, T, E]``, normalised.
+            cache: of the stack of layers.
+            layer: ``[] int32``, number in the stack.
+            step: of the new tokens.
+
+        Returns:
+            ``[B, T, E]``, and the cache with the new tokens.
+        """
+        batch, tokens, _ = x.shape
+        q, k, v = (
+            proj(x).reshape(batch, tokens, -1, self.head_dim).swapaxes(1, 2)  # [B, heads, T, D]
+            for proj in (self.q_proj, self.k_proj, self.v_proj)
+        )
+        if self.q_norm is not None and self.k_norm is not None:
+            q, k = self.q_norm(q), self.k_norm(k)
+        q, k = (dense_heads.rotate(t, step.cos, step.sin) for t in (q, k))
+        cache = cache.put(k, v, layer, step.length)
+        seen = dense_heads.causal(step.length, tokens, cache.capacity)
+        mixed = dense_heads.attend(q, cache.keys[layer], cache.values[layer], seen)
+        return self.o_proj(mixed.swapaxes(1, 2).reshape(batch, tokens, -1)), cache
+
+
+dense_cache = KVCache.create
+dense_step = dense_heads.step_of
+
+
+def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
+    """Cut one layer's weights into decode's tiles; ``read`` concatenates parameters by name."""
+    config = layout.config
+    hidden = blocks(config.hidden_size, layout.mesh[0])
+    queries, keys = layout.q_columns, layout.kv_columns
+    qkv = side_by_side((config.q_size, queries), (config.kv_size, keys), (config.kv_size, keys))
+
+    def vector(*names: str) -> np.ndarray:
+        return np.asarray(read(*names), np.float32)
+
+    def of_qkv(what: str) -> list[str]:
+        return [f"{name}_proj.{what}" for name in "qkv"]
+
+    tiles: dict[str, Any] = {
+        "qkv": matrix_tiles(read(*of_qkv("weight")), hidden, qkv),
+        "out": matrix_tiles(read("o_proj.weight"), queries, hidden),
+    }
+    if config.qkv_bias:
+        tiles["qkv_bias"] = cut(vector(*of_qkv("bias")), qkv).reshape(-1)
+    if config.out_bias:
+        tiles["out_bias"] = cut(vector("o_proj.bias"), hidden).reshape(-1)
+    if config.qk_norm:
+        of_each = (vector(f"{name}_norm.weight") for name in "qk")
+        tiles["qk_norm"] = np.stack([cut(norm, layout.head_index) for norm in of_each])
+    return tiles
+
+
+create_cache = ShiftCache.create
+
+
+def cache_from_prefill(
+    kept: tuple[jax.Array, jax.Array], length: jax.Array, slots: int, layout: LayerLayout
+) -> ShiftCache:
+    """The cache of a prompt's ``length`` tokens, keys and values [P, l, m, d, Y, X] kept."""
+    return ShiftCache.from_prefill(*kept, length, slots)
+
+
+def decode_step(
+    cache: ShiftCache, length: jax.Array, layout: LayerLayout
+) -> tuple[ShiftCache, Step]:
+    """Make room for token ``length``; it sees itself and all before."""
+    seen = cache.held(length + 1)
+    return cache.make_room(length), Step(length, *decode_heads.angles(layout, length), seen)
+
+
+def decode(
+    tiles: Weights,
+    x: jax.Array,
+    cache: ShiftCache,
+    layer: jax.Array,
+    step: Step,
+    layout: LayerLayout,
+    k: int,
+    accumulate: Accumulate = "float32",
+) -> tuple[jax.Array, ShiftCache]:
+    """One token's [Y, e], normalised, to [Y * e], and the cache with it."""
+    width, heads, pairs = layout.mesh[1], layout.heads, layout.pairs
+    qkv = project(x, tiles["qkv"], layer, k, accumulate)
+    if "qkv_bias" in tiles:
+        qkv = qkv + tiles["qkv_bias"][layer]
+    qkv = qkv.reshape(width, -1).T  # [q + 2 kv, X]
+    q, key, value = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x))
+    q, key = (t.reshape(heads, -1, 2, pairs, 1, width) for t in (q, key))
+    if "qk_norm" in tiles:
+        of_queries, of_keys = tiles["qk_norm"][layer]
+        q, key = head_norm(q, of_queries, layout, k), head_norm(key, of_keys, layout, k)
+    q, key = (decode_heads.rotate(t[..., 0, :], step.cos, step.sin) for t in (q, key))
+    cache = cache.put(key[:, 0], value.reshape(heads, -1, width), layer, step.length)
+    keys = lax.dynamic_index_in_dim(cache.keys, layer, keepdims=False)  # [S, m, d, Y, X]
+    values = lax.dynamic_index_in_dim(cache.values, layer, keepdims=False)
+    scores = decode_heads.scores_of(q, keys, layout, k, accumulate)
+    share = decode_heads.softmax(scores, step.seen, k)
+    mixed = decode_heads.mix(share, values, layout, k, accumulate)
+    out = project(mixed.T, tiles["out"], layer, k, accumulate)
+    if "out_bias" in tiles:
+        out = out + tiles["out_bias"][layer]
+    return out, cache
+
+
+def relay(tiles: Weights, layout: LayerLayout) -> Weights:
+    """One layer's weights from decode's layout to prefill's; norms stay as they are."""
+    relaid = {
+        "qkv": relay_to_columns(tiles["qkv"], layout),
+        "out": relay_to_hidden(tiles["out"], layout),
+    }
+    if "qkv_bias" in tiles:
+        relaid["qkv_bias"] = bias_to_columns(tiles["qkv_bias"], layout)
+    if "out_bias" in tiles:
+        relaid["out_bias"] = vector_to_hidden(tiles["out_bias"], layout)
+    if "qk_norm" in tiles:
+        relaid["qk_norm"] = tiles["qk_norm"]
+    return relaid
+
+
+def prefill(
+    tiles: Weights, x: jax.Array, length: jax.Array, layout: LayerLayout, values: Values, k: int
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """A prompt's [l, ex, Y, X], normalised, to [l, ex, Y, X]; keys and values [l, m, d, Y, X].
+
+    What fills the rows up comes after all real tokens, which never see it.
+    """
+    tokens, _, *mesh = x.shape
+    heads, pairs = layout.heads, layout.pairs
+    qkv = gemm.apply(x, tiles["qkv"], values=values)
+    if "qkv_bias" in tiles:
+        qkv = qkv + tiles["qkv_bias"][None, :, None]
+    q, keys, v = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x), axis=1)
+    angles = prefill_heads.angles(layout, tokens)
+    q, keys = (t.reshape(tokens, heads, -1, 2, pairs, *mesh) for t in (q, keys))
+    if "qk_norm" in tiles:
+        of_queries, of_keys = tiles["qk_norm"]
+        q, keys = head_norm(q, of_queries, layout, k), head_norm(keys, of_keys, layout, k)
+    q, keys = prefill_heads.rotate(q, *angles), prefill_heads.rotate(keys, *angles)[:, :, 0]
+    v = v.reshape(tokens, heads, -1, *mesh)
+    mixed = prefill_heads.attend(q, keys, v, layout, values, k)
+    mixed = pad(mixed, 1, layout.contracted(layout.q_x))
+    out = gemm.apply(mixed, tiles["out"], values=values)
+    if "out_bias" in tiles:
+        out = out + tiles["out_bias"][None, :, None]
+    return out, (keys, v)
+
+
+def decode_costs(meter: Meter, layout: LayerLayout, context: int) -> Iterator[OperatorCost]:
+    """Operators of one token that sees so many tokens, itself included."""
+    mesh, hidden = layout.mesh, layout.hidden_y
+    yield meter.matvec("q, k, v", mesh, (hidden, layout.qkv_x), "y")
+    if layout.config.qkv_bias:
+        yield meter.compute("q, k, v bias", meter.vector(layout.qkv_x))
+    if layout.config.qk_norm:
+        yield head_costs.norms(meter, layout, 1)
+    yield head_costs.rope(meter, layout, 1)
+    yield shift.put_costs(meter, layout)
+    yield from head_costs.decode(meter, layout, context)
+    yield meter.matvec("o", mesh, (layout.q_x, hidden), "x")
+    if layout.config.out_bias:
+        yield meter.compute("o bias", meter.vector(hidden))
+
+
+def prefill_costs(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[OperatorCost]:
+    """Operators of a prompt."""
+    (height, width), hidden = layout.mesh, layout.hidden_x
+    rows, q = tile_size(tokens, height), layout.contracted(layout.q_x)
+    product = lambda name, k, n: meter.project(
+        name, layout.mesh, (rows * height, k * width, n * width)
+    )
+    yield product("q, k, v", hidden, layout.qkv_x)
+    if layout.config.qkv_bias:
+        yield meter.compute("q, k, v bias", rows * meter.vector(layout.qkv_x))
+    if layout.config.qk_norm:
+        yield head_costs.norms(meter, layout, rows)
+    yield head_costs.rope(meter, layout, rows)
+    yield from head_costs.prefill(meter, layout, rows)
+    yield product("o", q, hidden)
+    if layout.config.out_bias:
+        yield meter.compute("o bias", rows * meter.vector(hidden))
+
+
+balance_costs = shift.balance_costs
+
+
+def turned_rows(layout: LayerLayout) -> tuple[int, ...]:
+    """Rows of the matrices that lie along another axis in prefill than in decode."""
+    return (layout.q_x * layout.mesh[1],)
+
+
+def decode_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
+    """What a PE holds in decode's layout: of q, k, v; of o."""
+    hidden = Span(layout.hidden_y)
+    return (
+        MatrixTile(hidden, head_costs.span(layout, layout.qkv_x)),
+        MatrixTile(head_costs.span(layout, layout.q_x), hidden),
+    )
+
+
+def prefill_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
+    """The same in prefill's layout, whose rows fill up to whole blocks of MeshGEMM."""
+    q, hidden = layout.weight_rows(layout.contracted(layout.q_x)), layout.hidden_x
+    return (
+        MatrixTile(Span(layout.weight_rows(hidden)), head_costs.span(layout, layout.qkv_x)),
+        MatrixTile(head_costs.span(layout, q), Span(hidden)),
+    )
+
+
+def vector_elements(layout: LayerLayout) -> int:
+    """Elements per PE of biases and norms, in the larger one of the two layouts."""
+    config = layout.config
+    biases = layout.qkv_x * config.qkv_bias
+    biases += max(layout.hidden_x, layout.hidden_y) * config.out_bias
+    return biases + 4 * layout.pairs * config.qk_norm  # of queries and of keys
+
+
+def cache_bytes(layout: LayerLayout, context: int, size: int) -> int:
+    """Bytes per PE of the keys and values of so many tokens, ``size`` bytes an element."""
+    return 2 * layout.kv_x * tile_size(context, layout.mesh[0]) * size
+
+
+def decode_elements(layout: LayerLayout, context: int) -> int:
+    """Elements per PE of the most that is alive at once, the residual stream apart."""
+    scores = tile_size(context, layout.mesh[0]) * layout.heads * layout.config.queries_per_kv
+    return max(
+        layout.hidden_y + layout.qkv_x,
+        layout.qkv_x + scores + layout.q_x,
+        layout.q_x + layout.hidden_y,
+    )
+
+
+step_bytes = head_costs.angle_bytes
+prefill_bytes = head_costs.prefill_bytes

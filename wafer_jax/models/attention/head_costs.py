@@ -1,0 +1,98 @@
+"""Cycles and buffers of attention within the columns of a key/value head, see `mesh_layout`."""
+
+import math
+from collections.abc import Iterator
+
+from wafer_jax.collectives.kernels import gemv_cycles
+from wafer_jax.collectives.tiles import tile_size
+from wafer_jax.hardware import DTYPE_BYTES
+from wafer_jax.models.mesh_layout import LayerLayout
+from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost, in_sequence
+from wafer_jax.models.storage import Span
+
+_SUM_BYTES = DTYPE_BYTES["float32"]
+
+
+def norms(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:
+    """RMSNorm of every query and key of so many tokens of a row, in the columns of their head."""
+    heads = tokens * layout.heads * (layout.config.queries_per_kv + 1)
+    group, squares = (layout.mesh[0], layout.columns), heads * meter.vector(2 * layout.pairs)
+    total = meter.allreduce("", group, heads, "x", copies=layout.groups, compute=squares)
+    scale = meter.vector(heads, RECIPROCAL) + 2 * heads * meter.vector(2 * layout.pairs)
+    return in_sequence("query and key norms", total, meter.compute("", scale))
+
+
+def rope(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:
+    """RoPE of the queries and keys of so many tokens of a row, and their angles."""
+    turned = tokens * layout.heads * (layout.config.queries_per_kv + 1) * layout.pairs
+    cycles = meter.vector(turned, 6) + meter.vector(tokens * layout.pairs, 6)
+    return meter.compute("RoPE", cycles)
+
+
+def decode(meter: Meter, layout: LayerLayout, context: int) -> Iterator[OperatorCost]:
+    """One token's scores over so many tokens, their softmax, and the mixed values."""
+    mesh, vector = layout.mesh, meter.vector
+    slots, part = tile_size(context, mesh[0]), 2 * layout.pairs
+    heads = layout.heads * layout.config.queries_per_kv
+    group, every = (mesh[0], layout.columns), heads * slots
+    sum_of = lambda compute: meter.allreduce("", mesh, heads, "y", compute=compute)
+
+    products = heads * gemv_cycles(meter.hw, part, slots, meter.dtype) + vector(every)
+    yield meter.allreduce("scores", group, every, "x", copies=layout.groups, compute=products)
+    yield in_sequence(
+        "softmax",
+        sum_of(heads * vector(slots)),
+        sum_of(vector(every, 1 + EXP) + heads * vector(slots)),
+        meter.compute("", vector(heads, RECIPROCAL) + heads * vector(slots)),
+    )
+    products = heads * gemv_cycles(meter.hw, slots, part, meter.dtype)
+    yield meter.allreduce("attention output", mesh, layout.q_x, "y", compute=products)
+
+
+def prefill(meter: Meter, layout: LayerLayout, rows: int) -> Iterator[OperatorCost]:
+    """The same of a prompt with so many tokens per row."""
+    vector, height = meter.vector, layout.mesh[0]
+    per_kv, part, group = layout.config.queries_per_kv, 2 * layout.pairs, (height, layout.columns)
+    padded = layout.attention_rows(rows)
+    keys, queries = padded * height // layout.columns, layout.heads * per_kv * rows
+    sum_of = lambda compute: meter.allreduce(
+        "", group, queries, "x", copies=layout.groups, compute=compute
+    )
+
+    sizes = (per_kv * rows * height, part * layout.columns, padded * height)
+    each = meter.matmul_transposed("", group, sizes, layout.groups)
+    scale = meter.compute("", vector(queries * keys, 2))  # and mask
+    yield in_sequence("scores", *[each] * layout.heads, scale)
+    yield in_sequence(
+        "softmax",
+        sum_of(queries * vector(keys)),
+        sum_of(vector(queries * keys, 1 + EXP) + queries * vector(keys)),
+        meter.compute("", vector(queries, RECIPROCAL) + queries * vector(keys)),
+    )
+    sizes = (per_kv * rows * height, padded * height, part * layout.columns)
+    each = meter.matmul("", group, sizes, layout.groups)
+    yield in_sequence("attention output", *[each] * layout.heads)
+
+
+def span(layout: LayerLayout, size: int) -> Span:
+    """Elements of heads, which lie in runs of RoPE pairs."""
+    if size % layout.pairs:  # a part of a run at either end
+        return Span(1, size)
+    half = layout.config.head_dim // 2
+    break_at = layout.config.rope.turned(layout.config.head_dim) // 2 % half
+    run = math.gcd(layout.pairs, break_at)
+    return Span(run, size // run, math.gcd(run, half))
+
+
+def angle_bytes(layout: LayerLayout) -> int:
+    """Bytes per PE of the angles of one token and of one step."""
+    return 4 * layout.pairs * _SUM_BYTES
+
+
+def prefill_bytes(layout: LayerLayout, tokens: int, size: int) -> int:
+    """Bytes per PE of attention with so many tokens per row, activations of ``size`` bytes."""
+    group, part = layout.config.queries_per_kv, 2 * layout.pairs
+    padded = layout.attention_rows(tokens)
+    scores = group * tokens * (padded * layout.mesh[0] // layout.columns)
+    attention = (tokens * (layout.qkv_x + layout.q_x) + 2 * padded * part + scores) * size
+    return attention + (scores + group * tokens * part) * _SUM_BYTES
