@@ -6,7 +6,7 @@ prefill they lie with their tokens (WaferLLM, arXiv 2502.04563, sections 4.1 to 
 Axes as in `mesh_layout`; P layers of a stack, l tokens per row in prefill.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -45,8 +45,8 @@ NAME = "self_attn"
 Weights = dict[str, Any]
 """In decode "qkv" [P, e, Y, X * (q + 2 kv)], queries, keys and values of a column side by side, and
 "out" [P, q, X, Y * e]; where the model has them, "qkv_bias" [P, X * (q + 2 kv)], "out_bias"
-[P, Y * e] and "qk_norm" [P, 2, 2, p, X], of queries and of keys, both halves of every RoPE pair. In
-prefill one layer's, [k, n, Y, X], biases [n, X]."""
+[P, Y * e], "qk_norm" [P, 2, 2, p, X], of queries and of keys, both halves of every RoPE pair, and
+"sinks" [P, m, G, g]. In prefill one layer's, [k, n, Y, X], biases [n, X]."""
 
 
 class Step(NamedTuple):
@@ -74,6 +74,8 @@ def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
             shapes[f"{name}_proj.bias"] = shape[:1]
     if config.qk_norm:
         shapes |= {f"{name}_norm.weight": (config.head_dim,) for name in "qk"}
+    if config.sinks:
+        shapes["sinks"] = (config.num_heads,)
     return shapes
 
 
@@ -88,7 +90,8 @@ class Dense(nnx.Module):
         self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=c.out_bias, rngs=rngs)
         self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
         self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
-        self.head_dim = c.head_dim
+        self.sinks = nnx.Param(jnp.zeros((c.num_heads,), jnp.float32)) if c.sinks else None
+        self.head_dim, self.window = c.head_dim, None
 
     def __call__(
         self, x: jax.Array, cache: KVCache, layer: jax.Array, step: dense_heads.Step
@@ -113,8 +116,9 @@ class Dense(nnx.Module):
             q, k = self.q_norm(q), self.k_norm(k)
         q, k = (dense_heads.rotate(t, step.cos, step.sin) for t in (q, k))
         cache = cache.put(k, v, layer, step.length)
-        seen = dense_heads.causal(step.length, tokens, cache.capacity)
-        mixed = dense_heads.attend(q, cache.keys[layer], cache.values[layer], seen)
+        seen = dense_heads.causal(step.length, tokens, cache.capacity, self.window)
+        sinks = None if self.sinks is None else self.sinks[...]
+        mixed = dense_heads.attend(q, cache.keys[layer], cache.values[layer], seen, sinks)
         return self.o_proj(mixed.swapaxes(1, 2).reshape(batch, tokens, -1)), cache
 
 
@@ -146,6 +150,8 @@ def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
     if config.qk_norm:
         of_each = (vector(f"{name}_norm.weight") for name in "qk")
         tiles["qk_norm"] = np.stack([cut(norm, layout.head_index) for norm in of_each])
+    if config.sinks:
+        tiles["sinks"] = cut(vector("sinks"), layout.query_index)
     return tiles
 
 
@@ -193,7 +199,8 @@ def decode(
     keys = lax.dynamic_index_in_dim(cache.keys, layer, keepdims=False)  # [S, m, d, Y, X]
     values = lax.dynamic_index_in_dim(cache.values, layer, keepdims=False)
     scores = decode_heads.scores_of(q, keys, layout, k, accumulate)
-    share = decode_heads.softmax(scores, step.seen, k)
+    sinks = tiles["sinks"][layer] if "sinks" in tiles else None
+    share = decode_heads.softmax(scores, step.seen, sinks, k)
     mixed = decode_heads.mix(share, values, layout, k, accumulate)
     out = project(mixed.T, tiles["out"], layer, k, accumulate)
     if "out_bias" in tiles:
@@ -211,15 +218,25 @@ def relay(tiles: Weights, layout: LayerLayout) -> Weights:
         relaid["qkv_bias"] = bias_to_columns(tiles["qkv_bias"], layout)
     if "out_bias" in tiles:
         relaid["out_bias"] = vector_to_hidden(tiles["out_bias"], layout)
-    if "qk_norm" in tiles:
-        relaid["qk_norm"] = tiles["qk_norm"]
-    return relaid
+    return relaid | {name: tiles[name] for name in ("qk_norm", "sinks") if name in tiles}
 
 
 def prefill(
     tiles: Weights, x: jax.Array, length: jax.Array, layout: LayerLayout, values: Values, k: int
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """A prompt's [l, ex, Y, X], normalised, to [l, ex, Y, X]; keys and values [l, m, d, Y, X].
+    """A prompt's [l, ex, Y, X], normalised, to [l, ex, Y, X]; keys and values [l, m, d, Y, X]."""
+    return prefill_within(None, tiles, x, layout, values, k)
+
+
+def prefill_within(
+    window: int | None,
+    tiles: Weights,
+    x: jax.Array,
+    layout: LayerLayout,
+    values: Values,
+    k: int,
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """`prefill` with a window of tokens that each one sees, itself included; None: all.
 
     What fills the rows up comes after all real tokens, which never see it.
     """
@@ -236,7 +253,8 @@ def prefill(
         q, keys = head_norm(q, of_queries, layout, k), head_norm(keys, of_keys, layout, k)
     q, keys = prefill_heads.rotate(q, *angles), prefill_heads.rotate(keys, *angles)[:, :, 0]
     v = v.reshape(tokens, heads, -1, *mesh)
-    mixed = prefill_heads.attend(q, keys, v, layout, values, k)
+    sinks = tiles.get("sinks")
+    mixed = prefill_heads.attend(q, keys, v, layout, values, k, window=window, sinks=sinks)
     mixed = pad(mixed, 1, layout.contracted(layout.q_x))
     out = gemm.apply(mixed, tiles["out"], values=values)
     if "out_bias" in tiles:
@@ -246,6 +264,14 @@ def prefill(
 
 def decode_costs(meter: Meter, layout: LayerLayout, context: int) -> Iterator[OperatorCost]:
     """Operators of one token that sees so many tokens, itself included."""
+    heads = head_costs.decode(meter, layout, context)
+    yield from costs_around(meter, layout, [shift.put_costs(meter, layout), *heads])
+
+
+def costs_around(
+    meter: Meter, layout: LayerLayout, cached: Iterable[OperatorCost]
+) -> Iterator[OperatorCost]:
+    """Operators of one token, those that have to do with the cache given."""
     mesh, hidden = layout.mesh, layout.hidden_y
     yield meter.matvec("q, k, v", mesh, (hidden, layout.qkv_x), "y")
     if layout.config.qkv_bias:
@@ -253,8 +279,7 @@ def decode_costs(meter: Meter, layout: LayerLayout, context: int) -> Iterator[Op
     if layout.config.qk_norm:
         yield head_costs.norms(meter, layout, 1)
     yield head_costs.rope(meter, layout, 1)
-    yield shift.put_costs(meter, layout)
-    yield from head_costs.decode(meter, layout, context)
+    yield from cached
     yield meter.matvec("o", mesh, (layout.q_x, hidden), "x")
     if layout.config.out_bias:
         yield meter.compute("o bias", meter.vector(hidden))
@@ -310,7 +335,8 @@ def vector_elements(layout: LayerLayout) -> int:
     config = layout.config
     biases = layout.qkv_x * config.qkv_bias
     biases += max(layout.hidden_x, layout.hidden_y) * config.out_bias
-    return biases + 4 * layout.pairs * config.qk_norm  # of queries and of keys
+    sinks = layout.heads * config.queries_per_kv * config.sinks
+    return biases + 4 * layout.pairs * config.qk_norm + sinks  # norms of queries and of keys
 
 
 def cache_bytes(layout: LayerLayout, context: int, size: int) -> int:

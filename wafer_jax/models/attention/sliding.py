@@ -12,7 +12,7 @@ from dataclasses import replace
 import jax
 from flax import nnx
 
-from wafer_jax.models.attention import decode_heads, dense_heads, full, head_costs
+from wafer_jax.models.attention import decode_heads, full, head_costs
 from wafer_jax.models.caches import ring
 from wafer_jax.models.caches.ring import RingCache
 from wafer_jax.models.config import DecoderConfig
