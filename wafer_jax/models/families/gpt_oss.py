@@ -12,8 +12,8 @@ from wafer_jax.models.activations import ClampedSwiGLU
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.config_reader import MAX_POSITIONS, ConfigReader, read_decoder
 from wafer_jax.models.families.expert_counts import read_experts
-from wafer_jax.models.families.family import Family, Found
-from wafer_jax.models.fused_experts import Fused, split_experts
+from wafer_jax.models.families.family import Arrays, Family, Found
+from wafer_jax.models.fused_experts import Fused, fuse_experts, split_experts
 from wafer_jax.models.quantized.stored import Parameter
 
 _ATTENTION = {"sliding_attention": "sliding", "full_attention": "full"}  # by default in turns
@@ -60,6 +60,11 @@ def _internal(found: Found, config: DecoderConfig) -> Iterator[tuple[str, Parame
     return split_experts(renamed, _FUSED, config.experts.count, -1)
 
 
+def _published(weights: Arrays) -> Arrays:
+    renamed = {n.replace(".mlp.gate.", ".mlp.router."): w for n, w in weights.items()}
+    return fuse_experts(renamed, _FUSED, -1)
+
+
 GPT_OSS = Family(
     model_type="gpt_oss",
     architecture="GptOssForCausalLM",
@@ -73,4 +78,5 @@ GPT_OSS = Family(
         "initial_context_length router_aux_loss_coef output_router_logits".split()
     ),
     internal=_internal,
+    published=_published,
 )
