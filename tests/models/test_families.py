@@ -21,7 +21,7 @@ _ON_THE_MESH = (
     "qwen3",
     "qwen3 moe",
     "gpt-oss",
-    "gpt-oss, uneven period",
+    "gpt-oss, full first",
 )
 
 

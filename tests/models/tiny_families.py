@@ -126,12 +126,12 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "sliding_window": 5,
         "swiglu_limit": 0.9,
     },
-    "gpt-oss, uneven period": {
+    "gpt-oss, full first": {
         **_GPT_OSS,
         "attention_bias": False,
-        "layer_types": 2 * ["sliding_attention", "full_attention", "full_attention"],
+        "layer_types": ["full_attention", "sliding_attention"],
         "num_experts_per_tok": 2,
-        "num_hidden_layers": 6,
+        "num_hidden_layers": 2,
         "rope_scaling": None,
         "rope_parameters": {"rope_type": "default", "rope_theta": 150000.0},
         "sliding_window": 11,
