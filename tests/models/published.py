@@ -13,7 +13,15 @@ def published(checkpoint: Checkpoint) -> dict[str, np.ndarray]:
     """Tensors as Hugging Face's hub has them for this family."""
     if checkpoint.config.family == "gpt_oss":
         return _gpt_oss(checkpoint.weights)
+    if checkpoint.config.family == "minimax_m2":
+        return {_mixtral(name): values for name, values in checkpoint.weights.items()}
     return dict(checkpoint.weights)
+
+
+def _mixtral(name: str) -> str:
+    for ours, theirs in {"gate": "w1", "up": "w3", "down": "w2"}.items():
+        name = name.replace(f"{ours}_proj.", f"{theirs}.") if ".experts." in name else name
+    return name.replace(".mlp.", ".block_sparse_moe.")
 
 
 def _gpt_oss(weights: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

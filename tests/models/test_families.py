@@ -22,6 +22,7 @@ _ON_THE_MESH = (
     "qwen3 moe",
     "gpt-oss",
     "gpt-oss, full first",
+    "minimax m2",
 )
 
 

@@ -27,7 +27,6 @@ from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.mesh_memory import layer_bytes
 from wafer_jax.models.model_configs import model_config
 from wafer_jax.models.packed_tiles import PackedTiles
-from wafer_jax.models.parameters import num_parameters
 from wafer_jax.models.placement import place
 from wafer_jax.models.precision import at_precision
 from wafer_jax.models.quantized import mxfp4
@@ -38,12 +37,10 @@ HW = hardware("wse2", mesh=(2, 5)).replace(sram_bytes=1 << 20)
 
 
 @pytest.mark.parametrize(
-    ("name", "layers", "experts", "parameters"),
-    [("gpt-oss-20b", 24, 32, 20_914_757_184), ("gpt-oss-120b", 36, 128, 116_829_156_672)],
+    ("name", "layers", "experts"), [("gpt-oss-20b", 24, 32), ("gpt-oss-120b", 36, 128)]
 )
-def test_published_sizes(name, layers, experts, parameters):
+def test_published_configurations(name, layers, experts):
     config = model_config(name)
-    assert num_parameters(config) == parameters
     assert (config.num_layers, config.attention, config.window) == (
         layers,
         ("sliding", "full"),
