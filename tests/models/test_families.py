@@ -15,7 +15,17 @@ from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.parameters import parameter_shapes
 
 TOLERANCE = 1e-5
-_ON_THE_MESH = ("llama 3", "qwen2", "qwen3", "qwen3 moe", "qwen3.5", "qwen3.5 moe", "minimax m2")
+_ON_THE_MESH = (
+    "llama 3",
+    "qwen2",
+    "qwen3",
+    "qwen3 moe",
+    "gpt-oss",
+    "gpt-oss, full first",
+    "minimax m2",
+    "qwen3.5",
+    "qwen3.5 moe",
+)
 
 
 def assert_close(found, wanted):

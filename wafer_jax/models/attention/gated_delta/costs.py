@@ -239,4 +239,5 @@ def _walk(meter: Meter, delta: DeltaLayout, tokens: int) -> OperatorCost:
         slices * one.compute_cycles,
         slices * one.communication_cycles,
         slices * one.moved_bytes,
+        one.routes,
     )
