@@ -11,11 +11,13 @@ from flax import nnx
 
 from wafer_jax import hardware
 from wafer_jax.collectives import allreduce_ktree, gemv
+from wafer_jax.models.attention import full
 from wafer_jax.models.attention import gated_delta as kind
 from wafer_jax.models.attention.gated_delta import costs
 from wafer_jax.models.attention.gated_delta.layout import DeltaLayout
 from wafer_jax.models.config import DecoderConfig, DeltaHeads
 from wafer_jax.models.mesh_layout import PAD, LayerLayout
+from wafer_jax.models.model_configs import model_config
 from wafer_jax.models.operator_cost import Meter
 from wafer_jax.models.quantized.packed import below
 
@@ -225,3 +227,16 @@ def test_bytes_are_those_of_the_tiles():
     assert counted * 12 * 24 == matrices
     vectors = sum(tiles[name].size for name in ("conv", "rate_log", "bias", "norm"))
     assert kind.vector_elements(LAYOUT) * 24 == vectors
+
+
+def test_cycles_of_qwen3_5_9b_as_the_documentation_has_them():
+    """Attention of one layer on 256x256 PEs, what other layers have apart."""
+    hw = hardware("wse2", mesh=(256, 256))
+    layout, meter = LayerLayout(model_config("qwen3.5-9b"), hw.mesh), Meter(hw, "float16")
+    cycles = lambda operators: sum(o.cycles for o in operators)
+    prefill = list(kind.prefill_costs(meter, layout, 2048))
+    (walk,) = (o for o in prefill if o.operator == "walk of the state")
+    assert (cycles(prefill), walk.cycles) == (3_353_492, 505_177)
+    assert walk.idle_cycles / walk.cycles == pytest.approx(0.72, abs=0.005)
+    assert cycles(kind.decode_costs(meter, layout, 4096)) == 4543
+    assert cycles(full.decode_costs(meter, layout, 4096)) == 4420

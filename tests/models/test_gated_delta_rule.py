@@ -45,7 +45,8 @@ def by_chunks(arrays, state, size):
     count = -(-tokens // size)
     pad = lambda a: np.pad(a, [(0, count * size - tokens), *[(0, 0)] * (a.ndim - 1)])
     cut = lambda a: np.moveaxis(pad(a).reshape(count, size, *a.shape[1:]), 1, 2)
-    chunks = rule.within_chunk(*(jnp.asarray(cut(a), jnp.float32) for a in arrays))
+    q, k, v, decay, beta = (jnp.asarray(cut(a), jnp.float32) for a in arrays)
+    chunks = rule.within_chunk(q, k, v, decay, beta)
     state, out = lax.scan(rule.through_chunk, jnp.asarray(state, jnp.float32), chunks)
     return state, jnp.moveaxis(out, 2, 1).reshape(-1, *out.shape[1:2], VALUE)[:tokens]
 

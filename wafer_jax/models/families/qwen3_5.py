@@ -73,13 +73,14 @@ def _for_text(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_delta(read: ConfigReader) -> DeltaHeads:
-    size = lambda name, default: read.integer(f"linear_{name}", 1, MAX_SIZE, default=default)
+    # Their absence is a problem already: a default that keeps it from being named twice.
+    size = lambda name: read.integer(f"linear_{name}", 1, MAX_SIZE, default=1)
     heads = DeltaHeads(
-        keys=size("num_key_heads", 16),
-        values=size("num_value_heads", 32),
-        key_dim=size("key_head_dim", 128),
-        value_dim=size("value_head_dim", 128),
-        kernel=read.integer("linear_conv_kernel_dim", 2, _MAX_KERNEL, default=4),
+        keys=size("num_key_heads"),
+        values=size("num_value_heads"),
+        key_dim=size("key_head_dim"),
+        value_dim=size("value_head_dim"),
+        kernel=read.integer("linear_conv_kernel_dim", 2, _MAX_KERNEL, default=2),
     )
     if heads.values % heads.keys:
         read.problems.append(
@@ -114,13 +115,24 @@ def _split(found: Found, config: DecoderConfig) -> Iterator:
     yield from split_experts(found, fused, config.experts.count, output_axis=1)
 
 
+_DELTA = (
+    "linear_num_key_heads",
+    "linear_num_value_heads",
+    "linear_key_head_dim",
+    "linear_value_head_dim",
+    "linear_conv_kernel_dim",
+)
 _COMMON: dict[str, Any] = {
     "handled": frozenset(
-        """attention_bias layer_types full_attention_interval partial_rotary_factor
-        linear_num_key_heads linear_num_value_heads linear_key_head_dim linear_value_head_dim
-        linear_conv_kernel_dim""".split()
+        (
+            "attention_bias",
+            "layer_types",
+            "full_attention_interval",
+            "partial_rotary_factor",
+            *_DELTA,
+        )
     ),
-    "required": ("num_key_value_heads", "head_dim"),
+    "required": ("num_key_value_heads", "head_dim", *_DELTA),
     "ignored": frozenset(
         """mamba_ssm_dtype mtp_num_hidden_layers mtp_use_dedicated_embeddings router_aux_loss_coef
         output_router_logits""".split()

@@ -172,11 +172,12 @@ def prefill(
         jnp.where(real, gate, 0.0) for gate in _gates(gates, tiles, delta)
     )
 
-    vectors = [_chunks(delta.by_group(t)) for t in (q, key, value)]
-    alike = lambda t: jnp.moveaxis(delta.first_columns(t), (-2, -1), (0, 1))
-    scalars = [_chunks(alike(t)) for t in (decay, beta)]
+    vector = lambda t: _chunks(delta.by_group(t))
+    scalar = lambda t: _chunks(jnp.moveaxis(delta.first_columns(t), (-2, -1), (0, 1)))
     dot = partial(_dot, columns=delta.columns, k=k)
-    chunks = rule.within_chunk(*vectors, *scalars, dot)
+    chunks = rule.within_chunk(
+        vector(q), vector(key), vector(value), scalar(decay), scalar(beta), dot
+    )
     sizes = (chunks.keys.shape[-1], chunks.own.shape[-1])
     start = jnp.zeros((*chunks.decay.shape[1:], *sizes), jnp.float32)
     through = lambda state, chunk: rule.through_chunk(state, chunk, dot)
