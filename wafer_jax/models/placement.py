@@ -11,7 +11,7 @@ what does not fit goes on the next wafer (pipeline parallelism, WaferLLM, arXiv 
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from wafer_jax.arguments import shown
@@ -160,6 +160,7 @@ def place(
     prompt: int = 1,
     dtype: str = "float32",
     layers_per_region: int = 1,
+    expert_grid: tuple[int, int] = (1, 1),
 ) -> Placement:
     """Place a model.
 
@@ -171,13 +172,16 @@ def place(
       dtype: What weights are stored in: float32, float16, bfloat16, or packed (q8_0, q4_1, q4_0,
         q6_k, q5_k, q4_k, q3_k, q2_k, fp8, mxfp4); see `storage`.
       layers_per_region: Consecutive layers that share a region.
+      expert_grid: Rows and columns of regions within a layer's region that have experts of their
+        own; by default every expert is tiled over all of it.
 
     Returns:
       The placement.
 
     Raises:
       WaferError: A region's tiles exceed its PEs' SRAM; the line names the region, the bytes and
-        the smallest square region that would do. Fewer layers per region than 1.
+        the smallest square region that would do. Fewer layers per region than 1. A grid that a
+        layer's region or its experts cannot be cut into.
     """
     storage_of(dtype)
     if type(layers_per_region) is not int or not 1 <= layers_per_region <= config.num_layers:
@@ -185,7 +189,8 @@ def place(
             f"layers_per_region={shown(layers_per_region)}: choose 1 to {config.num_layers}, the "
             "layers of the model"
         )
-    layer = LayerLayout(config, hw.mesh)
+    _check_grid(config, hw.mesh, expert_grid)
+    layer = LayerLayout(config, hw.mesh, expert_grid)
     _check_layers(layer, hw, dtype, context, prompt, layers_per_region)
     tied = config.tie_embeddings
     vocab = _vocab_layout(config, hw, dtype, "embedding and head" if tied else "embedding")
@@ -207,6 +212,23 @@ def place(
         regions=tuple(_pack(tasks, hw.device_mesh)),
         layers_per_region=layers_per_region,
     )
+
+
+def _check_grid(config: DecoderConfig, mesh: tuple[int, int], grid: tuple[int, int]) -> None:
+    if grid == (1, 1):
+        return
+    experts = config.experts.count if config.experts else 1
+    pair = isinstance(grid, tuple) and len(grid) == 2 and all(type(n) is int for n in grid)
+    if not pair or min(grid) < 1 or grid[0] > mesh[0] or grid[1] > mesh[1]:
+        raise WaferError(
+            f"expert_grid={shown(grid)}: choose (rows, columns) of regions, at most one per PE of "
+            f"a layer's {mesh[0]}x{mesh[1]}"
+        )
+    if grid[0] * grid[1] > experts:
+        raise WaferError(
+            f"expert_grid={shown(grid)} has {grid[0] * grid[1]} regions, a layer has {experts} "
+            f"expert{'s' if experts > 1 else ''}: choose no more regions than experts"
+        )
 
 
 class _Task(NamedTuple):
@@ -243,7 +265,7 @@ def _check_layers(
         return
     whose = "a layer's region" if layers == 1 else f"a region of {layers} layers"
     where = f"{whose} of {layer.mesh[0]}x{layer.mesh[1]} PEs"
-    advice = _advice(layer.config, hw, dtype, context, prompt, layers)
+    advice = _advice(layer, hw, dtype, context, prompt, layers)
     least = largest_region_bytes(layer, dtype, 1, 1, layers)
     if not _fits(least, hw):
         raise WaferError(
@@ -264,10 +286,10 @@ def _check_layers(
 
 
 def _advice(
-    config: DecoderConfig, hw: HardwareSpec, dtype: str, context: int, prompt: int, layers: int
+    layer: LayerLayout, hw: HardwareSpec, dtype: str, context: int, prompt: int, layers: int
 ) -> str:
-    for side in range(1, min(hw.device_mesh) + 1):
-        layout = LayerLayout(config, (side, side))
+    for side in range(max(layer.expert_grid), min(hw.device_mesh) + 1):
+        layout = replace(layer, mesh=(side, side))
         if _fits(largest_region_bytes(layout, dtype, context, prompt, layers), hw):
             return f"choose another mesh: the smallest square that fits is {side}x{side}"
     if layers > 1:
