@@ -9,9 +9,10 @@ what does not fit goes on the next wafer (pipeline parallelism, WaferLLM, arXiv 
 4).
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from wafer_jax.arguments import shown
@@ -256,6 +257,35 @@ def kv_capacity(
     return max(0, bisect_left(range(hw.data_bytes), True, key=over) - 1) * rows
 
 
+def smallest_side(
+    config: DecoderConfig,
+    hw: HardwareSpec,
+    dtype: str,
+    context: int = 1,
+    prompt: int = 1,
+    layers_per_region: int = 1,
+    expert_grid: tuple[int, int] = (1, 1),
+) -> int | None:
+    """Side of the smallest square region of layers that fits; None where none does.
+
+    Args:
+      config: The model.
+      hw: Machine; its mesh is not looked at.
+      dtype: As for `place`.
+      context: Likewise.
+      prompt: Likewise.
+      layers_per_region: Likewise.
+      expert_grid: Likewise.
+    """
+    needed = lambda side, grid: largest_region_bytes(
+        LayerLayout(config, (side, side), grid), dtype, context, prompt, layers_per_region
+    )
+    # However they are cut, all PEs together hold what one would.
+    least = max(*expert_grid, math.isqrt(needed(1, (1, 1)).weights_bytes // hw.data_bytes))
+    sides = range(least, min(hw.device_mesh) + 1)
+    return next((side for side in sides if _fits(needed(side, expert_grid), hw)), None)
+
+
 def _check_layers(
     layer: LayerLayout, hw: HardwareSpec, dtype: str, context: int, prompt: int, layers: int
 ) -> None:
@@ -288,10 +318,9 @@ def _check_layers(
 def _advice(
     layer: LayerLayout, hw: HardwareSpec, dtype: str, context: int, prompt: int, layers: int
 ) -> str:
-    for side in range(max(layer.expert_grid), min(hw.device_mesh) + 1):
-        layout = replace(layer, mesh=(side, side))
-        if _fits(largest_region_bytes(layout, dtype, context, prompt, layers), hw):
-            return f"choose another mesh: the smallest square that fits is {side}x{side}"
+    grid = layer.expert_grid
+    if side := smallest_side(layer.config, hw, dtype, context, prompt, layers, grid):
+        return f"choose another mesh: the smallest square that fits is {side}x{side}"
     if layers > 1:
         return f"choose fewer layers per region: no square region of {hw.name} is enough"
     return f"use a smaller model or a larger machine: no square region of {hw.name} is enough"
