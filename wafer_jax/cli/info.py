@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wafer_jax.cli.inputs import check_context, checked_config, machine
-from wafer_jax.cli.options import Dtype, Json, LayersPerRegion, Mesh, Preset
+from wafer_jax.cli.options import Dtype, ExpertGrid, Json, LayersPerRegion, Mesh, Preset, parse_mesh
 from wafer_jax.cli.output import Output
 from wafer_jax.hardware import HardwareSpec, configs_dir, hardware, load_spec, preset_names
 
@@ -29,6 +29,7 @@ def info(
     ] = None,
     dtype: Dtype = "float32",
     layers_per_region: LayersPerRegion = 1,
+    expert_grid: ExpertGrid = "1x1",
     json: Json = False,
 ) -> None:
     """Show a preset's capacities with their sources, or a model's regions and what fits.
@@ -43,7 +44,12 @@ def info(
     elif Path(what).suffix in (".yaml", ".yml"):
         _machine(out, load_spec(what))
     else:
-        _model(out, what, machine(preset, mesh), context, dtype, layers_per_region)
+        layout = {
+            "dtype": dtype,
+            "layers_per_region": layers_per_region,
+            "expert_grid": parse_mesh(expert_grid, "--expert-grid"),
+        }
+        _model(out, what, machine(preset, mesh), context, layout)
 
 
 def _list(out: Output) -> None:
@@ -106,8 +112,7 @@ def _model(
     source: str,
     hw: HardwareSpec,
     context: int | None,
-    dtype: str,
-    layers_per_region: int,
+    layout: dict[str, Any],
 ) -> None:
     from wafer_jax.models.parameters import num_parameters
     from wafer_jax.models.placement import place
@@ -116,16 +121,17 @@ def _model(
     from wafer_jax.report.provenance import provenance
     from wafer_jax.report.regions import regions, what_fits
 
-    storage_of(dtype)
+    storage_of(layout["dtype"])
     name, config = checked_config(out, source)
     context = context or min(128, config.max_position_embeddings)
     check_context(name, config, context)
     parameters = num_parameters(config)
     fits = what_fits(config, hw)
-    placement = place(config, hw, context=context, dtype=dtype, layers_per_region=layers_per_region)
+    placement = place(config, hw, context=context, **layout)
     frame = regions(placement)
     height, width = hw.mesh
-    layers = "a layer" if layers_per_region == 1 else f"{layers_per_region} layers"
+    layers = placement.layers_per_region
+    layers = "a layer" if layers == 1 else f"{layers} layers"
     wafers = f"{placement.wafers} wafer{'s' if placement.wafers > 1 else ''}"
     out.show(
         f"[bold]{name}[/]: {parameters / 1e6:,.1f} M parameters, "
@@ -152,9 +158,8 @@ def _model(
             "name": name,
             "config": asdict(config),
             "parameters": parameters,
-            "dtype": placement.dtype,
             "context": context,
-            "layers_per_region": layers_per_region,
+            **layout,
             "pes": placement.num_pes,
             "wafers": placement.wafers,
             "regions": frame,
