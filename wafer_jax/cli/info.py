@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wafer_jax.cli.inputs import check_context, checked_config, machine
-from wafer_jax.cli.options import Dtype, ExpertGrid, Json, LayersPerRegion, Mesh, Preset, parse_mesh
+from wafer_jax.cli.inputs import check_context, checked_config, device, machine
+from wafer_jax.cli.options import Dtype, ExpertGrid, Json, LayersPerRegion, Preset, parse_mesh
 from wafer_jax.cli.output import Output
 from wafer_jax.hardware import HardwareSpec, configs_dir, hardware, load_spec, preset_names
 
 if TYPE_CHECKING:
+    from wafer_jax.models.config import DecoderConfig
     from wafer_jax.models.placement import Placement
 
 
@@ -21,7 +22,14 @@ def info(
         str | None,
         typer.Argument(help="A preset, its YAML file, or a model; without it, list the presets."),
     ] = None,
-    mesh: Mesh = "24x24",
+    mesh: Annotated[
+        str | None,
+        typer.Option(
+            "--mesh",
+            metavar="YxX",
+            help="PEs of a region of layers; 24x24, or the smallest square that holds them.",
+        ),
+    ] = None,
     preset: Preset = "wse2",
     context: Annotated[
         int | None,
@@ -49,7 +57,8 @@ def info(
             "layers_per_region": layers_per_region,
             "expert_grid": parse_mesh(expert_grid, "--expert-grid"),
         }
-        _model(out, what, machine(preset, mesh), context, layout)
+        hw = device(preset) if mesh is None else machine(preset, mesh)
+        _model(out, what, hw, mesh is None, context, layout)
 
 
 def _list(out: Output) -> None:
@@ -111,6 +120,7 @@ def _model(
     out: Output,
     source: str,
     hw: HardwareSpec,
+    any_mesh: bool,
     context: int | None,
     layout: dict[str, Any],
 ) -> None:
@@ -125,9 +135,10 @@ def _model(
     name, config = checked_config(out, source)
     context = context or min(128, config.max_position_embeddings)
     check_context(name, config, context)
-    parameters = num_parameters(config)
-    fits = what_fits(config, hw)
+    if any_mesh:
+        hw = _smallest(config, hw, context, layout)
     placement = place(config, hw, context=context, **layout)
+    parameters, fits = num_parameters(config), what_fits(config, hw)
     frame = regions(placement)
     height, width = hw.mesh
     layers = placement.layers_per_region
@@ -166,6 +177,17 @@ def _model(
             "what_fits": fits,
         },
     )
+
+
+def _smallest(
+    config: "DecoderConfig", hw: HardwareSpec, context: int, layout: dict[str, Any]
+) -> HardwareSpec:
+    """24x24 PEs, or if they do not hold a region of layers, the smallest square that does."""
+    from wafer_jax.models.placement import smallest_side
+
+    least = smallest_side(config, hw, context=context, **layout)
+    side = min(max(least or 1, 24), *hw.device_mesh)
+    return hw.replace(mesh=(side, side))
 
 
 def _program_note(placement: "Placement") -> str:

@@ -7,7 +7,7 @@ tile row by row. Decode's and prefill's layout of the weights share their memory
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -100,14 +100,21 @@ def layers_of_regions(config: DecoderConfig, layers_per_region: int) -> list[ran
     ]
 
 
+def different_region_bytes(
+    layout: LayerLayout, dtype: str, context: int, prompt: int, layers_per_region: int = 1
+) -> Iterator[RegionBytes]:
+    """Every kind of region of layers, one after another; arguments as for `region_bytes`."""
+    period = len(layout.config.attention)
+    batches = layers_of_regions(layout.config, layers_per_region)
+    for batch in {(batch.start % period, len(batch)): batch for batch in batches}.values():
+        yield region_bytes(layout, dtype, context, prompt, batch)
+
+
 def largest_region_bytes(
     layout: LayerLayout, dtype: str, context: int, prompt: int, layers_per_region: int = 1
 ) -> RegionBytes:
     """The region of layers that needs most; arguments as for `region_bytes`."""
-    period = len(layout.config.attention)
-    batches = layers_of_regions(layout.config, layers_per_region)
-    different = {(batch.start % period, len(batch)): batch for batch in batches}
-    regions = [region_bytes(layout, dtype, context, prompt, b) for b in different.values()]
+    regions = different_region_bytes(layout, dtype, context, prompt, layers_per_region)
     return max(regions, key=lambda region: region.used_bytes)
 
 

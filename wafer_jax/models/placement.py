@@ -22,6 +22,7 @@ from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_memory import (
     RegionBytes,
+    different_region_bytes,
     largest_region_bytes,
     layers_of_regions,
     region_bytes,
@@ -277,13 +278,14 @@ def smallest_side(
       layers_per_region: Likewise.
       expert_grid: Likewise.
     """
-    needed = lambda side, grid: largest_region_bytes(
+    regions = lambda side, grid: different_region_bytes(
         LayerLayout(config, (side, side), grid), dtype, context, prompt, layers_per_region
     )
     # However they are cut, all PEs together hold what one would.
-    least = max(*expert_grid, math.isqrt(needed(1, (1, 1)).weights_bytes // hw.data_bytes))
-    sides = range(least, min(hw.device_mesh) + 1)
-    return next((side for side in sides if _fits(needed(side, expert_grid), hw)), None)
+    weights = max(region.weights_bytes for region in regions(1, (1, 1)))
+    least = max(*expert_grid, math.isqrt(weights // hw.data_bytes))
+    fits = lambda side: all(_fits(region, hw) for region in regions(side, expert_grid))
+    return next(filter(fits, range(least, min(hw.device_mesh) + 1)), None)
 
 
 def _check_layers(
