@@ -3,12 +3,14 @@
 import numpy as np
 import pytest
 
-from models.golden_families import tiny
+from models.golden_families import IDS, golden, tiny
 from models.tiny_families import FAMILIES
 from models.tiny_llama import write_folder
+from wafer_jax import hardware
 from wafer_jax.errors import WaferError
 from wafer_jax.models import checkpoints, model_configs
 from wafer_jax.models.families import read_config
+from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.parameters import num_parameters
 
 DENSE, MOE = FAMILIES["qwen3.5"], FAMILIES["qwen3.5 moe"]
@@ -165,3 +167,15 @@ def test_published_sizes(name, parameters, untied):
     assert config.attention == ("gated_delta", "gated_delta", "gated_delta", "full")
     assert (config.rope.theta, config.rope.rotary_dim, config.head_dim) == (1e7, 64, 256)
     assert config.tie_embeddings is not untied
+
+
+def test_experts_on_regions_of_their_own_beside_the_shared_one():
+    hw = hardware("wse2", mesh=(2, 5)).replace(sram_bytes=1 << 20)
+    model = MeshModel(tiny("qwen3.5 moe"), hw, expert_grid=(1, 2))
+    logits = golden()["qwen3.5 moe"][0]
+    output = model.prefill(IDS[0][:7], context=9)
+    for t in (7, 8):
+        np.testing.assert_allclose(
+            output.logits, logits[t - 1], rtol=0, atol=1e-5 * np.abs(logits[t - 1]).max()
+        )
+        output = model.decode(int(IDS[0][t]), output.cache)

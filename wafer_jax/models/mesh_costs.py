@@ -294,11 +294,17 @@ def _switch(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
 def _layer_switch(
     meter: Meter, attention: ModuleType, placement: Placement, tokens: int
 ) -> OperatorCost:
-    layout, hw, dtype = placement.layer, placement.hw, meter.dtype
-    hidden = layout.hidden_y * layout.mesh[0]
-    feed_forward = kind_of(layout.config)
-    turned = (*attention.turned_rows(layout), *feed_forward.turned_rows(layout))
-    cycles = sum(relayout.cost(hw, r, hidden, dtype=dtype) for r in turned)
-    moved = sum(turned) * hidden * DTYPE_BYTES[dtype]
-    weights = OperatorCost("", cycles, 0, cycles, moved)
+    layout, dtype = placement.layer, meter.dtype
+    (height, width), hidden = layout.mesh, layout.hidden_y
+    turned = attention.turned_rows(layout)
+    of = lambda hw, rows, columns: relayout.cost(hw, rows, columns, dtype=dtype)
+    cycles = sum(of(placement.hw, rows, hidden * height) for rows in turned)
+    elements = sum(turned) * hidden * height
+    for tile in kind_of(layout.config).decode_tiles(layout):
+        if tile.turned:
+            rows, columns = tile.rows.size, tile.columns.size
+            y, x = tile.mesh or layout.mesh
+            cycles += tile.count * of(placement.hw.replace(mesh=(y, x)), rows * x, columns * y)
+            elements += tile.count * rows * columns * height * width
+    weights = OperatorCost("", cycles, 0, cycles, elements * DTYPE_BYTES[dtype])
     return in_sequence("", weights, attention.balance_costs(meter, layout, tokens))

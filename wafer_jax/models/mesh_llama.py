@@ -102,6 +102,7 @@ class MeshModel:
         dtype: str = "float32",
         accumulate: str = "float32",
         layers_per_region: int = 1,
+        expert_grid: tuple[int, int] = (1, 1),
     ):
         """Place a model and cut its weights into tiles.
 
@@ -117,6 +118,7 @@ class MeshModel:
           accumulate: What decode's products are summed in, within and across PEs. "float16" rounds
             their operands, and the sum after every addition, as the device does.
           layers_per_region: Consecutive layers that share a region.
+          expert_grid: Rows and columns of regions for experts within a layer's, see `place`.
 
         Raises:
           WaferError: A region's tiles exceed its PEs' SRAM; unknown ``values``, ``dtype`` or
@@ -134,6 +136,7 @@ class MeshModel:
         self.dtype = dtype
         self.accumulate = check_accumulate(accumulate)
         self.layers_per_region = layers_per_region
+        self.expert_grid = expert_grid
         placement = self.place()
         layouts = placement.layer, placement.embedding, placement.head
         self._plan = _Plan(*layouts, values, k, self.accumulate)
@@ -157,6 +160,7 @@ class MeshModel:
             prompt=prompt,
             dtype=self.dtype,
             layers_per_region=self.layers_per_region,
+            expert_grid=self.expert_grid,
         )
 
     def accumulating(self, accumulate: Accumulate) -> "MeshModel":

@@ -6,6 +6,7 @@ it computes nothing; and waiting, for hops, ramps, and PEs whose turn comes firs
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from wafer_jax.collectives import allreduce_ktree, gemm_transposed, relayout
@@ -64,6 +65,20 @@ def in_sequence(operator: str, *parts: OperatorCost) -> OperatorCost:
         sum(p.communication_cycles for p in parts),
         sum(p.moved_bytes for p in parts),
         frozenset().union(*(p.routes for p in parts)),
+    )
+
+
+def expected(costs: Iterable[tuple[float, OperatorCost]]) -> OperatorCost:
+    """One operator that takes this or that, with a probability each."""
+    found = list(costs)
+    mean = lambda field: round(sum(p * getattr(cost, field) for p, cost in found))
+    return OperatorCost(
+        found[0][1].operator,
+        mean("cycles"),
+        mean("compute_cycles"),
+        mean("communication_cycles"),
+        mean("moved_bytes"),
+        frozenset().union(*(cost.routes for _, cost in found)),
     )
 
 

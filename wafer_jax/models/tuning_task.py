@@ -16,11 +16,13 @@ from wafer_jax.models.mesh_costs import PhaseCosts, decode_costs, prefill_costs
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_memory import different_region_bytes, largest_region_bytes
 from wafer_jax.models.operator_cost import Meter
-from wafer_jax.models.placement import place
+from wafer_jax.models.placement import Placement, place
 from wafer_jax.models.storage import MatrixTile, storage_of
 from wafer_jax.models.tuning import Candidate
 
 Phase = Literal["prefill", "decode", "both"]
+_ALLREDUCES = 10
+"""Of a decoder layer in decode, each about a hop per row or column (WaferLLM's kernel)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,11 +87,20 @@ class Task:
         regions = -(-self.config.num_layers // low)
         return -(-self.config.num_layers // regions)
 
-    def estimate(self, side: int) -> float:
-        """Cycles of the products alone, which say which of the sides of about one size is best.
+    def over_wafers(self, side: int) -> bool:
+        """Whether even with as many layers as fit a region there are too many wafers."""
+        if self.wafers is None:
+            return False
+        try:
+            return self._place(side, self.most_layers(side)).wafers > self.wafers
+        except WaferError:
+            return True
 
-        They are where sides that hardly differ do: tiles that do not divide are padded. What
-        hops and stages take changes slowly, and is left out.
+    def estimate(self, side: int) -> float:
+        """Cycles of the products and of decode's hops, to compare sides of about one size.
+
+        Products are where such sides differ, because tiles that do not divide are padded. What
+        else there is changes slowly with the side.
         """
         config, meter, mesh = self.config, self._meter, (side, side)
         layout, rows = LayerLayout(config, mesh), tile_size(self.prompt, side)
@@ -109,7 +120,8 @@ class Task:
                 queries, width = config.queries_per_kv * rows * side, layout.pairs * layout.columns
                 product = meter.matmul("", (side, layout.columns), (queries, padded, 2 * width))
                 total += 2 * layout.heads * product.cycles
-            each = multiplied(attention.decode_tiles(layout))
+            each = _ALLREDUCES * side * self.hw.hop_cycles
+            each += multiplied(attention.decode_tiles(layout))
             each += used * multiplied(feed_forward.decode_tiles(layout))
             total += self.decode_steps * each
         return total
@@ -134,14 +146,7 @@ class Task:
             why = f"SRAM: needs {needed:,} of {hw.sram_bytes:,} bytes per PE"
             return Candidate(**found, refused=why)
         try:
-            placement = place(
-                self.config,
-                hw.replace(mesh=(side, side)),
-                context=self.context,
-                prompt=self.prompt,
-                dtype=self.dtype,
-                layers_per_region=layers,
-            )
+            placement = self._place(side, layers)
         except WaferError as refusal:
             return Candidate(**found, refused=f"SRAM: {refusal}")
         found |= {"wafers": placement.wafers, "pes": placement.num_pes}
@@ -162,6 +167,16 @@ class Task:
         cycles = prefill.cycles if prefill else 0
         cycles += self.decode_steps * decode.cycles if decode else 0
         return Candidate(**found, prefill=prefill, decode=decode, seconds=hw.seconds(cycles))
+
+    def _place(self, side: int, layers: int) -> Placement:
+        return place(
+            self.config,
+            self.hw.replace(mesh=(side, side)),
+            context=self.context,
+            prompt=self.prompt,
+            dtype=self.dtype,
+            layers_per_region=layers,
+        )
 
     def _routes(self, phases: Iterable[PhaseCosts]) -> tuple[int, int]:
         """Colours and input queues that a PE needs at the same time, in the worse phase.

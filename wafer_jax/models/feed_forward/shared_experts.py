@@ -133,11 +133,6 @@ def prefill_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
     return *experts.prefill_tiles(layout), *swiglu.prefill_tiles(_shared(layout)), gate
 
 
-def turned_rows(layout: LayerLayout) -> tuple[int, ...]:
-    """Rows of the matrices that lie along another axis in prefill than in decode."""
-    return *experts.turned_rows(layout), *swiglu.turned_rows(_shared(layout))
-
-
 def decode_elements(layout: LayerLayout) -> int:
     """Elements per PE of the most that is alive at once, the residual stream apart."""
     shared = swiglu.decode_elements(_shared(layout)) + layout.hidden_y  # and the chosen ones' sum
