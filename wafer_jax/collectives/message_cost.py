@@ -13,8 +13,11 @@ stand alone.
 
 from itertools import pairwise
 
+import numpy as np
+
 from wafer_jax.collectives import broadcast
 from wafer_jax.collectives.allreduce_ktree import phases_of
+from wafer_jax.collectives.interleave import order
 from wafer_jax.collectives.lines import line_length
 from wafer_jax.collectives.tiles import Axis
 from wafer_jax.collectives.tree import Phases, final_root, members, whole
@@ -22,7 +25,13 @@ from wafer_jax.collectives.tree_cost import pass_cycles
 from wafer_jax.hardware import HardwareSpec
 
 
-def ktree_cycles(hw: HardwareSpec, words: int, k: int = 2, axis: Axis = "x") -> int:
+def ktree_cycles(
+    hw: HardwareSpec,
+    words: int,
+    k: int = 2,
+    axis: Axis = "x",
+    groups: tuple[int, ...] | None = None,
+) -> int:
     """Cycles of `allreduce_ktree` by whole messages, broadcast included.
 
     Args:
@@ -30,12 +39,13 @@ def ktree_cycles(hw: HardwareSpec, words: int, k: int = 2, axis: Axis = "x") -> 
       words: 32-bit words per PE.
       k: Phases.
       axis: Lines are rows ("x") or columns ("y").
+      groups: Number of groups per phase but the last, see `phases_of`.
 
     Raises:
-      WaferError: k < 1; an unknown axis.
+      WaferError: k < 1, unfit groups; an unknown axis.
     """
     length = line_length(hw, axis)
-    return _cycles(hw, phases_of(length, k), length, words)
+    return _cycles(hw, phases_of(length, k, groups), length, words)
 
 
 def pipeline_cycles(hw: HardwareSpec, words: int, axis: Axis = "x") -> int:
@@ -51,6 +61,37 @@ def pipeline_cycles(hw: HardwareSpec, words: int, axis: Axis = "x") -> int:
     """
     length = line_length(hw, axis)
     return _cycles(hw, whole(length, 0), length, words)
+
+
+def rotating_sums_cycles(hw: HardwareSpec, words: int, between_cycles: int) -> int:
+    """Cycles of one sum along a row per PE of it, each in another PE's turn as the root.
+
+    The transposed product of WaferLLM's prefill: after each step's local work every PE passes its
+    message on towards the root, which moves along the row as tiles do on an interleaved ring.
+    PEs wait for the messages of those behind them only, so the far ends run ahead.
+
+    Args:
+      hw: Machine and mesh.
+      words: 32-bit words per PE and step.
+      between_cycles: Of a step's local work.
+    """
+    length = line_length(hw, "x")
+    if length == 1:
+        return between_cycles
+    send = hw.launch_cycles + words
+    stage = send + pass_cycles(hw, 1)
+    place = np.arange(length)
+    way, free = stage * place, np.zeros(length, np.int64)
+    for root in order(length):
+        ready = free + between_cycles
+        east = np.maximum.accumulate(ready - way) + way
+        west = np.maximum.accumulate((ready + way)[::-1])[::-1] - way
+        free = np.where(place < root, east, west) + send
+        free[root] = ready[root]
+        for side, end in ((east, root - 1), (west, root + 1)):
+            if 0 <= end < length:
+                free[root] = max(free[root] + send, side[end] + stage)
+    return int(free.max())
 
 
 def _cycles(hw: HardwareSpec, phases: Phases, length: int, words: int) -> int:

@@ -17,6 +17,7 @@ MAX_SIZE = 1 << 20
 MAX_LAYERS = 4096
 MAX_VOCAB = 1 << 24
 MAX_POSITIONS = 1 << 30
+_MAX_SHOWN = 30
 
 HANDLED = frozenset(
     """architectures model_type vocab_size hidden_size intermediate_size num_hidden_layers
@@ -167,10 +168,12 @@ class ConfigReader:
         """Raise what was collected.
 
         Raises:
-            WaferError: listing every problem.
+            WaferError: listing every problem, or the first ones of very many.
         """
         if self.problems:
-            raise WaferError(f"{where}: {'; '.join(self.problems)}")
+            rest = len(self.problems) - _MAX_SHOWN
+            more = [f"and {rest:,} more"] if rest > 0 else []
+            raise WaferError(f"{where}: {'; '.join(self.problems[:_MAX_SHOWN] + more)}")
 
 
 def read_rotary_factor(read: ConfigReader, default: float = 1.0) -> float:

@@ -6,7 +6,13 @@ from types import ModuleType
 from wafer_jax.errors import WaferError
 from wafer_jax.report.experiment import Experiment, Progress
 
-_MODULES = ("experiment_gemm", "experiment_gemv", "experiment_coordination")
+_MODULES = (
+    "experiment_gemm",
+    "experiment_gemv",
+    "experiment_kv",
+    "experiment_gemv_gpu",
+    "experiment_coordination",
+)
 
 
 def experiment(name: str, *, quick: bool = False, progress: Progress | None = None) -> Experiment:
