@@ -31,6 +31,7 @@ from wafer_jax.collectives.tree import (
     final_root,
     paint,
 )
+from wafer_jax.collectives.tree import needs as tree_needs
 from wafer_jax.collectives.tree_bulk import Op, reduce_tree
 from wafer_jax.collectives.tree_cost import tree_cycles
 from wafer_jax.errors import WaferError
@@ -95,6 +96,21 @@ def _balanced(length: int, count: int) -> list[int]:
 def _off_middle(part: list[int], i: int, length: int) -> tuple[int, int]:
     """Twice the distance of a member from the middle of its group, and of the line."""
     return abs(2 * part[i] - part[0] - part[-1]), abs(2 * part[i] - length + 1)
+
+
+@lru_cache(maxsize=1024)
+def needs(length: int, k: int = 2, groups: tuple[int, ...] | None = None) -> tuple[int, int]:
+    """Colours, and input queues of a PE, that `program` takes on a line of ``length`` PEs.
+
+    Raises:
+      WaferError: As for `phases_of`.
+    """
+    if length == 1:
+        return 0, 0
+    phases = phases_of(length, k, groups)
+    colors, heard = tree_needs(phases, length)
+    root = final_root(phases, length)  # which alone does not listen to the broadcast
+    return colors + 1, max(n + (i != root) for i, n in enumerate(heard))
 
 
 def root_of(length: int, k: int = 2, groups: tuple[int, ...] | None = None) -> int:

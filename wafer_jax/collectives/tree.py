@@ -96,23 +96,15 @@ def paint(lines: Lines, hw: HardwareSpec, phases: Phases, first_color: int, name
     Raises:
       WaferError: More colours than the machine has.
     """
-    chains = [
-        (phase, order, [positions[i] for i in (*chain, group.root)])
-        for phase, placed in enumerate(members(phases, lines.length))
-        for group, positions in placed
-        for order, chain in enumerate(group.chains())
-    ]
-    # The hop into the root has parity 0, the one before it 1, and so on.
-    used = sorted(
-        {(p, o, parity) for p, o, nodes in chains for parity in range(2)[: len(nodes) - 1]}
-    )
+    chains = list(_chains(phases, lines.length))
+    used = sorted({key for chain in chains for key in _hops(*chain)})
     color_of = {key: first_color + i for i, key in enumerate(used)}
     next_color = first_color + len(used)
     check_colors(hw, next_color, name)
     routes: dict[tuple[int, int, int], list[int]] = defaultdict(list)
     steps: dict[int, list[Step]] = {i: [] for i in range(lines.length)}
     for phase, order, nodes in chains:
-        hops = [color_of[phase, order, i % 2] for i in reversed(range(len(nodes) - 1))]
+        hops = [color_of[key] for key in reversed(_hops(phase, order, nodes))]
         for node, color_in, color_out in zip(nodes, [None, *hops], [*hops, None], strict=True):
             steps[node].append(Step(color_in, color_out))
         for color, start, end in zip(hops, nodes, nodes[1:], strict=False):
@@ -123,6 +115,31 @@ def paint(lines: Lines, hw: HardwareSpec, phases: Phases, first_color: int, name
     for position, taken in steps.items():
         together[tuple(taken)].append(position)
     return Tree(dict(together), final_root(phases, lines.length), next_color)
+
+
+def needs(phases: Phases, length: int) -> tuple[int, list[int]]:
+    """Colours of a tree's routes, and on how many of them every position receives."""
+    heard: list[set[tuple[int, int, int]]] = [set() for _ in range(length)]
+    used = set()
+    for phase, order, nodes in _chains(phases, length):
+        hops = _hops(phase, order, nodes)
+        used.update(hops)
+        for node, hop in zip(reversed(nodes), hops, strict=False):
+            heard[node].add(hop)
+    return len(used), [len(hops) for hops in heard]
+
+
+def _chains(phases: Phases, length: int) -> Iterator[tuple[int, int, list[int]]]:
+    """Every half-chain: its phase, its place in the root's order, its positions to the root."""
+    for phase, placed in enumerate(members(phases, length)):
+        for group, positions in placed:
+            for order, chain in enumerate(group.chains()):
+                yield phase, order, [positions[i] for i in (*chain, group.root)]
+
+
+def _hops(phase: int, order: int, nodes: list[int]) -> list[tuple[int, int, int]]:
+    """What has a colour of its own, from the hop into the root on, whose parity is 0."""
+    return [(phase, order, i % 2) for i in range(len(nodes) - 1)]
 
 
 def _add_hop(

@@ -14,6 +14,13 @@ from wafer_jax.collectives.gemm_layout import block_words, layout_of
 from wafer_jax.collectives.kernels import gemm_cycles, gemv_cycles
 from wafer_jax.collectives.tiles import Axis, tile_size
 from wafer_jax.hardware import WORD_BYTES, HardwareSpec
+from wafer_jax.models.operator_routes import (
+    STREAM_ROUTES,
+    Routes,
+    gemm_routes,
+    transposed_routes,
+    tree_routes,
+)
 from wafer_jax.models.storage import STORAGES, Storage
 
 EXP = 9
@@ -32,6 +39,7 @@ class OperatorCost:
       compute_cycles: In kernels.
       communication_cycles: Sending or receiving a word, and not computing at the same time.
       moved_bytes: What all PEs of the region send; a multicast counts once.
+      routes: Of the collectives that it runs.
     """
 
     operator: str
@@ -39,6 +47,7 @@ class OperatorCost:
     compute_cycles: int
     communication_cycles: int
     moved_bytes: int
+    routes: frozenset[Routes] = frozenset()
 
     @property
     def idle_cycles(self) -> int:
@@ -54,6 +63,7 @@ def in_sequence(operator: str, *parts: OperatorCost) -> OperatorCost:
         sum(p.compute_cycles for p in parts),
         sum(p.communication_cycles for p in parts),
         sum(p.moved_bytes for p in parts),
+        frozenset().union(*(p.routes for p in parts)),
     )
 
 
@@ -103,7 +113,8 @@ class Meter:
         # A member passes the words of the sum on, and receives the result.
         issue = 0 if alone else min(2 * words, cycles)
         moved = 0 if alone else copies * mesh[0] * mesh[1] * words
-        return OperatorCost(operator, compute + cycles, compute, issue, moved * WORD_BYTES)
+        routes = frozenset({tree_routes(mesh, axis, self.k)} if length > 1 else ())
+        return OperatorCost(operator, compute + cycles, compute, issue, moved * WORD_BYTES, routes)
 
     def multiply(self, tile: tuple[int, int]) -> int:
         """Cycles of a PE's own part of MeshGEMV with tiles [r, c], unpacked on the way."""
@@ -144,7 +155,8 @@ class Meter:
             words += moves * block_words(size, self.dtype)
         exposed = parts.total - parts.compute
         moved = copies * height * width * words * WORD_BYTES
-        return OperatorCost(operator, parts.total, parts.compute, min(2 * words, exposed), moved)
+        issue, routes = min(2 * words, exposed), frozenset({gemm_routes(mesh)})
+        return OperatorCost(operator, parts.total, parts.compute, issue, moved, routes)
 
     def matmul_transposed(
         self, operator: str, mesh: tuple[int, int], sizes: tuple[int, int, int], copies: int = 1
@@ -160,12 +172,14 @@ class Meter:
         summed = tile_m * tile_n if width > 1 else 0
         issue = min(height * (2 * passed + summed), cycles - compute)
         moved = copies * height * width * height * (passed + summed) * WORD_BYTES
-        return OperatorCost(operator, cycles, compute, issue, moved)
+        routes = frozenset({transposed_routes(mesh)})
+        return OperatorCost(operator, cycles, compute, issue, moved, routes)
 
     def stream(self, operator: str, words: int, hops: int, moved_words: int) -> OperatorCost:
         """Words over one busiest link on ways of so many hops, and all words that are sent."""
         cycles = relayout.stream_cycles(self.hw, words, hops)
-        return OperatorCost(operator, cycles, 0, min(words, cycles), moved_words * WORD_BYTES)
+        issue, routes = min(words, cycles), frozenset({STREAM_ROUTES})
+        return OperatorCost(operator, cycles, 0, issue, moved_words * WORD_BYTES, routes)
 
     def host_link(self, operator: str, moved_bytes: int) -> OperatorCost:
         """Bytes from one wafer to the next over the host link."""
