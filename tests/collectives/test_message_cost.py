@@ -4,7 +4,11 @@ import pytest
 
 from wafer_jax import WaferError, hardware
 from wafer_jax.collectives import allreduce_ktree, allreduce_pipeline
-from wafer_jax.collectives.message_cost import ktree_cycles, pipeline_cycles
+from wafer_jax.collectives.message_cost import (
+    ktree_cycles,
+    pipeline_cycles,
+    rotating_sums_cycles,
+)
 
 LAUNCH, WORDS, ONE_HOP = 16, 10, 6
 STAGE = LAUNCH + ONE_HOP + WORDS
@@ -47,3 +51,40 @@ def test_words_that_are_passed_on_at_once_are_faster(length):
     hw = line(length)
     assert allreduce_pipeline.cost(hw, WORDS) < pipeline_cycles(hw, WORDS)
     assert allreduce_ktree.cost(hw, WORDS) < ktree_cycles(hw, WORDS)
+
+
+def test_given_groups():
+    """Two groups of two whose roots are neighbours: a stage in each, a stage, two hops back."""
+    groups = 2 * STAGE + FLOOD + 2
+    assert ktree_cycles(line(4), WORDS, groups=(2,)) == groups
+    with pytest.raises(WaferError, match="takes 1 numbers"):
+        ktree_cycles(line(4), WORDS, groups=(2, 2))
+
+
+def by_hand(length, between):
+    """When the last PE is done: every PE's message follows that of the PE behind it."""
+    free = [0] * length
+    for root in [*range(0, length, 2), *range(length - 1 - length % 2, 0, -2)]:
+        ready = [t + between for t in free]
+        sent = dict.fromkeys(range(length), 0)
+        for side in (range(root), range(length - 1, root, -1)):
+            arrived = 0
+            for pe in side:
+                sent[pe] = max(ready[pe], arrived)
+                arrived = sent[pe] + STAGE
+                free[pe] = sent[pe] + LAUNCH + WORDS
+        free[root] = ready[root]
+        for neighbour in (root - 1, root + 1):
+            if 0 <= neighbour < length:
+                free[root] = max(free[root] + LAUNCH + WORDS, sent[neighbour] + STAGE)
+    return max(free)
+
+
+@pytest.mark.parametrize("length", [2, 5, 6])
+@pytest.mark.parametrize("between", [0, 7, 300])
+def test_sums_whose_root_moves(length, between):
+    assert rotating_sums_cycles(line(length), WORDS, between) == by_hand(length, between)
+
+
+def test_a_sum_of_one():
+    assert rotating_sums_cycles(line(1), WORDS, 7) == 7

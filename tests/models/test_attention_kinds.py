@@ -94,7 +94,7 @@ def test_layers_of_one_kind_cost_the_same_in_any_period():
     for costs in (decode_costs, prefill_costs):
         a, b = costs(one, 20), costs(two, 20)
         assert a.frame.equals(b.frame)
-        assert a.layer == b.layer
+        assert (a.layer, a.period, b.period) == (b.layer[: len(b.layer) // 2], 1, 2)
         assert (a.layer_cycles, a.cycles) == (b.layer_cycles, b.cycles)
         assert a.layers_tokens_per_s == b.layers_tokens_per_s
 

@@ -6,9 +6,9 @@ transfers, and one token is on its way at a time.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
@@ -34,25 +34,22 @@ class PhaseCosts:
     Attributes:
       phase: "prefill" or "decode".
       tokens: Tokens of the prompt, or the context that the new token sees, itself included.
-      period: Operators of the decoder layers, by place in the period of attention kinds.
+      layer: Operators of one decoder layer; where their kinds differ, of every layer of a period.
       model: Everything else, once: embedding, hand-offs, head, and after prefill the re-layout.
       num_layers: Layers.
       clock_hz: Cycles per second.
+      period: Layers that ``layer`` is of.
     """
 
     phase: Literal["prefill", "decode"]
     tokens: int
-    period: tuple[tuple[OperatorCost, ...], ...]
+    layer: tuple[OperatorCost, ...]
     model: tuple[OperatorCost, ...]
     num_layers: int
     clock_hz: float
+    period: int = 1
 
     level = "cost"
-
-    @property
-    def layer(self) -> tuple[OperatorCost, ...]:
-        """Operators of a layer; where kinds differ, of all of them, what they share once."""
-        return tuple(self._times)
 
     @property
     def layer_cycles(self) -> int:
@@ -77,12 +74,12 @@ class PhaseCosts:
     @property
     def _times(self) -> dict[OperatorCost, int]:
         """How often every operator of a layer runs."""
-        once = Counter(operator for place in self.period for operator in place)
-        return {o: n * (self.num_layers // len(self.period)) for o, n in once.items()}
+        periods = self.num_layers // self.period
+        return {o: n * periods for o, n in Counter(self.layer).items()}
 
     @property
     def _layers_cycles(self) -> int:
-        return sum(times * o.cycles for o, times in self._times.items())
+        return self.num_layers // self.period * sum(o.cycles for o in self.layer)
 
     @property
     def _new_tokens(self) -> int:
@@ -171,11 +168,12 @@ def _phase(
     placement: Placement,
     phase: Literal["prefill", "decode"],
     tokens: int,
-    period: Sequence[Iterator[OperatorCost]],
+    period: Sequence[Iterable[OperatorCost]],
     model: tuple[OperatorCost, ...],
 ) -> PhaseCosts:
     layers, clock_hz = placement.config.num_layers, placement.hw.clock_hz
-    return PhaseCosts(phase, tokens, tuple(map(tuple, period)), model, layers, clock_hz)
+    layer = tuple(chain.from_iterable(period))
+    return PhaseCosts(phase, tokens, layer, model, layers, clock_hz, len(period))
 
 
 def _decode_layer(

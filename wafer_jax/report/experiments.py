@@ -11,6 +11,9 @@ _MODULES = (
     "experiment_gemv",
     "experiment_kv",
     "experiment_gemv_gpu",
+    "experiment_waferllm",
+    "experiment_waferllm_prefill",
+    "experiment_waferllm_decode",
     "experiment_coordination",
 )
 

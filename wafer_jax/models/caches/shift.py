@@ -16,6 +16,7 @@ from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.hardware import DTYPE_BYTES
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.operator_cost import Meter, OperatorCost
+from wafer_jax.models.operator_routes import SHIFT_ROUTES
 
 
 @jax.tree_util.register_dataclass
@@ -87,7 +88,8 @@ def put_costs(meter: Meter, layout: LayerLayout) -> OperatorCost:
     cycles = kv_shift.shift_cost(meter.hw.replace(mesh=mesh), elements, dtype=meter.dtype)
     size = elements * DTYPE_BYTES[meter.dtype]
     issue = min(2 * block_words(elements, meter.dtype), cycles)
-    return OperatorCost("KV shift", cycles, 0, issue, (mesh[0] - 1) * mesh[1] * size)
+    moved, routes = (mesh[0] - 1) * mesh[1] * size, {SHIFT_ROUTES} if mesh[0] > 1 else ()
+    return OperatorCost("KV shift", cycles, 0, issue, moved, frozenset(routes))
 
 
 def balance_costs(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:

@@ -67,7 +67,9 @@ def _decode_layer(hw: HardwareSpec, tiles: LayerTiles) -> list[OperatorCost]:
 
     def allreduce(name: str, elements: int, compute: int) -> OperatorCost:
         words = block_words(elements, DTYPE)
-        return _reduced(hw, name, words, compute, message_cost.ktree_cycles(hw, words, groups=groups))
+        return _reduced(
+            hw, name, words, compute, message_cost.ktree_cycles(hw, words, groups=groups)
+        )
 
     gemv = lambda k, n: gemv_cycles(hw, k, n, DTYPE)
     norm = lambda name: in_sequence(
