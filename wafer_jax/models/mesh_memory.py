@@ -40,7 +40,7 @@ class RegionBytes:
 
 
 def layer_bytes(
-    layout: LayerLayout, dtype: str, context: int, prompt: int, place: int = 0
+    layout: LayerLayout, dtype: str, context: int, prompt: int, place: int = 0, batch: int = 1
 ) -> RegionBytes:
     """One decoder layer that holds ``context`` tokens, the first ``prompt`` from one prefill.
 
@@ -50,33 +50,37 @@ def layer_bytes(
       context: Tokens so far.
       prompt: Tokens of the prompt.
       place: Place of the layer in the period of attention kinds.
+      batch: Sequences, each of so many tokens; one is prefilled at a time.
     """
     storage, attention = storage_of(dtype), kinds_of(layout.config)[place]
     size = DTYPE_BYTES[storage.compute]
     buffers = max(
-        _decode_buffers(layout, attention, storage, context),
+        _decode_buffers(layout, attention, storage, context, batch),
         _prefill_buffers(layout, attention, storage, prompt),
     )
     return RegionBytes(
         weights_bytes=_layer_weights(layout, attention, storage),
-        kv_bytes=attention.cache_bytes(layout, context, size),
+        kv_bytes=batch * attention.cache_bytes(layout, context, size),
         buffers_bytes=buffers,
     )
 
 
-def largest_layer_bytes(layout: LayerLayout, dtype: str, context: int, prompt: int) -> RegionBytes:
+def largest_layer_bytes(
+    layout: LayerLayout, dtype: str, context: int, prompt: int, batch: int = 1
+) -> RegionBytes:
     """The decoder layer of the period that needs most; arguments as for `layer_bytes`."""
     places = range(len(layout.config.attention))
-    layers = [layer_bytes(layout, dtype, context, prompt, place) for place in places]
+    layers = [layer_bytes(layout, dtype, context, prompt, place, batch) for place in places]
     return max(layers, key=lambda layer: layer.used_bytes)
 
 
-def vocab_bytes(layout: VocabLayout, dtype: str) -> RegionBytes:
+def vocab_bytes(layout: VocabLayout, dtype: str, batch: int = 1) -> RegionBytes:
     """The embedding or the head: its tile, the residual stream before and after the norm, logits.
 
     Args:
       layout: Layout of the region.
       dtype: Format of the projections' weights, which decides on the vocabulary's.
+      batch: Sequences.
     """
     projections = storage_of(dtype)
     storage = STORAGES[projections.vocabulary]
@@ -85,7 +89,7 @@ def vocab_bytes(layout: VocabLayout, dtype: str) -> RegionBytes:
     return RegionBytes(
         weights_bytes=storage.tile_bytes(Span(hidden), Span(vocab)) + hidden * storage.vector_bytes,
         kv_bytes=0,
-        buffers_bytes=(2 * hidden + vocab + row) * DTYPE_BYTES[projections.compute],
+        buffers_bytes=(batch * (2 * hidden + vocab) + row) * DTYPE_BYTES[projections.compute],
     )
 
 
@@ -106,16 +110,16 @@ def _decode_tiles(layout: LayerLayout, attention: ModuleType) -> tuple[MatrixTil
 
 
 def _decode_buffers(
-    layout: LayerLayout, attention: ModuleType, storage: Storage, context: int
+    layout: LayerLayout, attention: ModuleType, storage: Storage, context: int, batch: int
 ) -> int:
-    """Bytes of the residual stream and of the operator that needs most beside it."""
+    """Bytes of the residual stream and of the operator that needs most, of all sequences."""
     operators = (
         attention.decode_elements(layout, context),
         kind_of(layout.config).decode_elements(layout),
     )
     row = max(tile.unpacked_row(storage) for tile in _decode_tiles(layout, attention))
-    elements = layout.hidden_y + max(operators) + row
-    return elements * DTYPE_BYTES[storage.compute] + attention.step_bytes(layout)
+    elements = batch * (layout.hidden_y + max(operators)) + row
+    return elements * DTYPE_BYTES[storage.compute] + batch * attention.step_bytes(layout)
 
 
 def _prefill_buffers(

@@ -73,11 +73,12 @@ class Placement:
       config: The model.
       dtype: What weights are stored in, a name of `storage.STORAGES`; KV cache and activations
         are counted in its compute type.
-      context: Tokens that the KV caches are sized for.
+      context: Tokens of one sequence that the KV caches are sized for.
       layer: Layout of the layers.
       embedding: Layout of the embedding.
       head: Layout of the head.
       regions: In the order in which a token visits them.
+      batch: Sequences, each with caches for a context.
     """
 
     hw: HardwareSpec
@@ -88,6 +89,7 @@ class Placement:
     embedding: VocabLayout
     head: VocabLayout
     regions: tuple[Region, ...]
+    batch: int = 1
 
     @property
     def storage(self) -> Storage:
@@ -112,8 +114,8 @@ class Placement:
 
     @property
     def kv_capacity(self) -> int:
-        """Tokens that the KV cache of a layer's region can hold at most."""
-        return kv_capacity(self.layer, self.hw, self.dtype)
+        """Tokens of each sequence that a layer's region can hold at most."""
+        return kv_capacity(self.layer, self.hw, self.dtype, self.batch)
 
     @property
     def frame(self) -> "pd.DataFrame":
@@ -146,16 +148,18 @@ def place(
     context: int = 1,
     prompt: int = 1,
     dtype: str = "float32",
+    batch: int = 1,
 ) -> Placement:
     """Place a model.
 
     Args:
       config: The model.
       hw: Machine; ``hw.mesh`` is the region of one layer, ``hw.device_mesh`` the wafer.
-      context: Tokens that the KV caches must hold.
-      prompt: Tokens of the longest prompt.
+      context: Tokens that the KV caches must hold, of each sequence.
+      prompt: Tokens of the longest prompt; prompts come one at a time.
       dtype: What weights are stored in: float32, float16, bfloat16, or packed (q8_0, q4_1, q4_0,
         q6_k, q5_k, q4_k, q3_k, q2_k, fp8, mxfp4); see `storage`.
+      batch: Sequences that are decoded together.
 
     Returns:
       The placement.
@@ -166,14 +170,16 @@ def place(
     """
     storage_of(dtype)
     layer = LayerLayout(config, hw.mesh)
-    period = _checked_period(layer, hw, dtype, context, prompt)
+    period = _checked_period(layer, hw, dtype, context, prompt, batch)
     tied = config.tie_embeddings
-    vocab = _vocab_layout(config, hw, dtype, "embedding and head" if tied else "embedding")
-    first = ("embedding and head" if tied else "embedding", vocab.mesh, vocab_bytes(vocab, dtype))
+    name = "embedding and head" if tied else "embedding"
+    vocab = _vocab_layout(config, hw, dtype, name, batch)
+    memory = vocab_bytes(vocab, dtype, batch)
+    first = (name, vocab.mesh, memory)
     memory_of = lambda i: period[i % len(period)]
     tasks = [first, *((f"layer {i}", hw.mesh, memory_of(i)) for i in range(config.num_layers))]
     if not tied:
-        tasks.append(("head", vocab.mesh, vocab_bytes(vocab, dtype)))
+        tasks.append(("head", vocab.mesh, memory))
     return Placement(
         hw=hw,
         config=config,
@@ -183,37 +189,40 @@ def place(
         embedding=vocab,
         head=vocab,
         regions=tuple(_pack(tasks, hw.device_mesh)),
+        batch=batch,
     )
 
 
-def kv_capacity(layer: LayerLayout, hw: HardwareSpec, dtype: str) -> int:
-    """Tokens that one layer's region can hold beside its weights and decode's buffers."""
+def kv_capacity(layer: LayerLayout, hw: HardwareSpec, dtype: str, batch: int = 1) -> int:
+    """Tokens of each sequence that a layer's region can hold beside weights and buffers."""
     rows = layer.mesh[0]
-    over = lambda slots: not _fits(largest_layer_bytes(layer, dtype, slots * rows, 1), hw)
+    over = lambda slots: not _fits(largest_layer_bytes(layer, dtype, slots * rows, 1, batch), hw)
     return max(0, bisect_left(range(hw.data_bytes), True, key=over) - 1) * rows
 
 
 def _checked_period(
-    layer: LayerLayout, hw: HardwareSpec, dtype: str, context: int, prompt: int
+    layer: LayerLayout, hw: HardwareSpec, dtype: str, context: int, prompt: int, batch: int
 ) -> list[RegionBytes]:
     """Bytes per PE of the layers, by place in the period."""
-    memory = largest_layer_bytes(layer, dtype, context, prompt)
+    memory = largest_layer_bytes(layer, dtype, context, prompt, batch)
     if _fits(memory, hw):
         places = range(len(layer.config.attention))
-        return [layer_bytes(layer, dtype, context, prompt, place) for place in places]
+        return [layer_bytes(layer, dtype, context, prompt, place, batch) for place in places]
     where = f"a layer's region of {layer.mesh[0]}x{layer.mesh[1]} PEs"
-    advice = _advice(layer.config, hw, dtype, context, prompt)
+    advice = _advice(layer.config, hw, dtype, context, prompt, batch)
     least = largest_layer_bytes(layer, dtype, 1, 1)
     if not _fits(least, hw):
         raise WaferError(
             f"{where} needs {least.used_bytes:,} bytes per PE ({least.weights_bytes:,} of them "
             f"weights in {dtype}), {hw.name} has {hw.data_bytes:,} for data: {advice}"
         )
-    capacity = kv_capacity(layer, hw, dtype)
+    capacity = kv_capacity(layer, hw, dtype, batch)
+    each, fewer = (f" in each of {batch} sequences", "fewer sequences, ") if batch > 1 else ("", "")
     if context > capacity:
         raise WaferError(
-            f"{context:,} tokens are over the KV capacity of {where}: {capacity:,} tokens fit "
-            f"beside its weights in {dtype}; shorten the prompt, ask for fewer tokens, or {advice}"
+            f"{context:,} tokens{each} are over the KV capacity of {where}: {capacity:,} tokens "
+            f"fit beside its weights in {dtype}; shorten the prompt, ask for fewer tokens, "
+            f"{fewer}or {advice}"
         )
     raise WaferError(
         f"{where} needs {memory.used_bytes:,} bytes per PE for a prompt of {prompt:,} tokens and "
@@ -222,24 +231,28 @@ def _checked_period(
     )
 
 
-def _advice(config: DecoderConfig, hw: HardwareSpec, dtype: str, context: int, prompt: int) -> str:
+def _advice(
+    config: DecoderConfig, hw: HardwareSpec, dtype: str, context: int, prompt: int, batch: int
+) -> str:
     for side in range(1, min(hw.device_mesh) + 1):
         layout = LayerLayout(config, (side, side))
-        if _fits(largest_layer_bytes(layout, dtype, context, prompt), hw):
+        if _fits(largest_layer_bytes(layout, dtype, context, prompt, batch), hw):
             return f"choose another mesh: the smallest square that fits is {side}x{side}"
     return f"use a smaller model or a larger machine: no square region of {hw.name} is enough"
 
 
-def _vocab_layout(config: DecoderConfig, hw: HardwareSpec, dtype: str, name: str) -> VocabLayout:
+def _vocab_layout(
+    config: DecoderConfig, hw: HardwareSpec, dtype: str, name: str, batch: int
+) -> VocabLayout:
     """As many rows as a layer has (or a multiple) and as few columns as the tiles allow."""
     height, (device_height, device_width) = hw.mesh[0], hw.device_mesh
     least = None
     for rows in range(height, device_height + 1, height):
         layouts = [VocabLayout(config, (rows, columns)) for columns in range(1, device_width + 1)]
-        fits = lambda layout: _fits(vocab_bytes(layout, dtype), hw)
+        fits = lambda layout: _fits(vocab_bytes(layout, dtype, batch), hw)
         if fits(layouts[-1]):
             return layouts[bisect_left(layouts, True, key=fits)]
-        least = vocab_bytes(layouts[-1], dtype)
+        least = vocab_bytes(layouts[-1], dtype, batch)
     assert least is not None
     raise WaferError(
         f"the region of the {name} needs {least.used_bytes:,} bytes per PE even on the whole "
