@@ -72,7 +72,7 @@ def main() -> None:
     for name, draw in (("links", draw_links), ("machine", draw_machine)):
         draw().savefig(IMAGES / f"{name}.png", dpi=110)
         print(f"written to {IMAGES / name}.png")
-    for name in ("waferllm-figure-9", "waferllm-figure-10"):
+    for name in ("waferllm-figure-9", "waferllm-figure-10", "waferllm-table-4"):
         wj.experiment(name, quick=True).plot(IMAGES / f"{name}.png")
         print(f"written to {IMAGES / name}.png")
 

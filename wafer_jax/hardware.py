@@ -222,7 +222,7 @@ def _coerce(key: str, value: Any, where: str) -> Any:
     """Check ``value`` against the field's annotation; YAML ints may stand for floats."""
     if key == "sources":
         return value
-    kind = get_type_hints(HardwareSpec)[key]
+    kind = _kinds()[key]
     try:
         if get_origin(kind) is tuple:
             length = len(get_args(kind)) if get_args(kind)[-1] is not Ellipsis else None
@@ -239,6 +239,11 @@ def _coerce(key: str, value: Any, where: str) -> Any:
         wanted = "a whole number" if kind is int else "a number" if kind is float else "text"
         wanted = "a list of whole numbers" if get_origin(kind) is tuple else wanted
         raise WaferError(f"{where}: {key} = {value!r} is not {wanted}") from None
+
+
+@cache
+def _kinds() -> dict[str, Any]:
+    return get_type_hints(HardwareSpec)
 
 
 def _number(kind: type, value: Any) -> Any:

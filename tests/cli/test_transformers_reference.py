@@ -22,8 +22,9 @@ pytestmark = [
         FAMILIES["qwen2"],
         FAMILIES["qwen3"],
         FAMILIES["qwen3 moe"],
+        FAMILIES["minimax m2"],
     ],
-    ids=["scaled", "biased", "qwen2", "qwen3", "qwen3 moe"],
+    ids=["scaled", "biased", "qwen2", "qwen3", "qwen3 moe", "minimax m2"],
 )
 def test_it_agrees_with_the_dense_reference(attributes):
     config = read_config(attributes)

@@ -14,6 +14,7 @@ import numpy as np
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from models.published import published
 from models.tiny_families import FAMILIES
 from models.tiny_llama import random_weights
 from wafer_jax.models.checkpoints import Checkpoint
@@ -47,7 +48,7 @@ def hf_model(name: str) -> Any:
     attributes = {k: v for k, v in FAMILIES[name].items() if k != "torch_dtype"}
     # A copy, since transformers writes into the nested RoPE settings.
     config = transformers.AutoConfig.for_model(**copy.deepcopy(attributes))
-    state = {k: torch.from_numpy(np.array(v)) for k, v in tiny(name).weights.items()}
+    state = {k: torch.from_numpy(np.array(v)) for k, v in published(tiny(name)).items()}
     if config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model, report = getattr(transformers, attributes["architectures"][0]).from_pretrained(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from models.golden_families import IDS, PROMPT, golden, tiny
+from models.published import published
 from models.tiny_families import FAMILIES
 from models.tiny_llama import write_folder
 from wafer_jax import hardware
@@ -33,7 +34,7 @@ def test_dense(name):
     assert_close(logits, golden()[name])
 
 
-@pytest.mark.parametrize("name", ["llama 3", "qwen2", "qwen3", "qwen3 moe"])
+@pytest.mark.parametrize("name", ["llama 3", "qwen2", "qwen3", "qwen3 moe", "minimax m2"])
 def test_prefill_and_decode_on_the_mesh(name):
     hw = hardware("wse2", mesh=(2, 5)).replace(sram_bytes=1 << 20)
     model = MeshModel(tiny(name), hw)
@@ -53,7 +54,9 @@ def test_folders_of_the_hub(tmp_path, name):
     checkpoint = tiny(name)
     shapes = parameter_shapes(checkpoint.config)
     assert {k: v.shape for k, v in checkpoint.weights.items()} == shapes
-    loaded = checkpoints.load(write_folder(tmp_path, checkpoint.weights, FAMILIES[name], shards=3))
+    loaded = checkpoints.load(
+        write_folder(tmp_path, published(checkpoint), FAMILIES[name], shards=3)
+    )
     assert loaded.config == checkpoint.config
     assert set(loaded.weights) == set(shapes)
     for tensor, values in checkpoint.weights.items():

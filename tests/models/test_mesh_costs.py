@@ -80,3 +80,19 @@ def test_a_hand_off_to_another_wafer_uses_the_host_link():
     slower = place(LLAMA3_8B, slow, context=4096, prompt=4096, dtype="float16")
     name = "hand-offs"
     assert cycles_of(decode_costs(slower, 9), name) > cycles_of(decode_costs(placement, 9), name)
+
+
+def test_layers_of_one_region_hand_nothing_over():
+    """One region of all layers: what remains is the way to the head."""
+    hw = wse2(64, 64).replace(sram_bytes=1 << 20)
+    one, all_ = (
+        place(SMOLLM2, hw, context=64, prompt=64, layers_per_region=n)
+        for n in (1, SMOLLM2.num_layers)
+    )
+    assert len(all_.regions) == 2
+    for costs in (decode_costs, prefill_costs):
+        apart, together = costs(one, 64), costs(all_, 64)
+        assert together.layer == apart.layer
+        assert 0 < cycles_of(together, "hand-offs") < cycles_of(apart, "hand-offs") / 10
+    name = "re-layout for decode"  # on all regions at once, in a region layer by layer
+    assert cycles_of(prefill_costs(all_, 64), name) == 30 * cycles_of(prefill_costs(one, 64), name)

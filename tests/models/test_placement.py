@@ -118,3 +118,38 @@ def test_the_vocabulary_takes_more_rows_where_columns_do_not_suffice():
     assert placement.frame["free_bytes"].ge(0).all()
     assert (placement.regions[0].mesh, placement.regions[1].origin) == ((48, 58), (0, 58))
     assert placement.regions[2].origin == (48, 0)
+
+
+def test_layers_that_share_a_region_share_its_buffers():
+    hw, options = wse2(360, 360), {"context": 720, "dtype": "float16"}
+    one, three = (place(LLAMA3_8B, hw, layers_per_region=n, **options) for n in (1, 3))
+    (alone, shared) = (p.regions[1].memory for p in (one, three))
+    assert shared.weights_bytes == 3 * alone.weights_bytes
+    assert shared.kv_bytes == 3 * alone.kv_bytes
+    assert shared.buffers_bytes == alone.buffers_bytes
+    assert three.regions[-2].memory.weights_bytes == 2 * alone.weights_bytes  # 32 = 10 * 3 + 2
+    assert len(three.regions) == 11 + 2
+    assert [r.name for r in three.regions[:2]] == ["embedding", "layers 0 to 2"]
+    assert [i for r in three.regions for i in r.layers] == list(range(32))
+    assert three.wafers < one.wafers
+
+
+def test_the_kv_cache_of_several_layers():
+    hw = wse2(40, 40)
+    options = {"dtype": "bfloat16", "layers_per_region": 2}
+    capacity = place(SMOLLM2, hw, **options).kv_capacity
+    assert 0 < capacity < place(SMOLLM2, hw, dtype="bfloat16").kv_capacity / 2
+    assert place(SMOLLM2, hw, context=capacity, **options).frame["free_bytes"].ge(0).all()
+    with pytest.raises(WaferError, match="KV capacity of a region of 2 layers of 40x40 PEs"):
+        place(SMOLLM2, hw, context=capacity + 1, **options)
+
+
+@pytest.mark.parametrize("layers", [0, 31, -1, 1.0, True])
+def test_a_number_of_layers_that_makes_no_sense(layers):
+    with pytest.raises(WaferError, match="choose 1 to 30, the layers of the model"):
+        place(SMOLLM2, wse2(24, 24), layers_per_region=layers)
+
+
+def test_too_many_layers_for_a_region():
+    with pytest.raises(WaferError, match=r"a region of 9 layers of 24x24 PEs needs .* \d+x\d+"):
+        place(SMOLLM2, wse2(24, 24), layers_per_region=9)

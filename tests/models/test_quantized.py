@@ -157,7 +157,7 @@ def refusal(source):
         ({"weight_block_size": [True, 128]}, "outside 1.."),
         ({"weight_block_size": [1 << 40, 128]}, "outside 1.."),
         ({"activation_scheme": "static"}, "activation_scheme='static' is unsupported"),
-        ({"fmt": "e5m2"}, "fmt='e5m2' is unsupported (must be 'e4m3')"),
+        ({"fmt": "e5m2"}, "fmt='e5m2' is unsupported (must be 'e4m3' or 'float8_e4m3fn')"),
         ({"odd": 3}, "unknown attribute 'odd'=3"),
         ({"weight_block_size": [16, 24]}, "in blocks of 16x24 need"),
     ],

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from wafer_jax.report.experiment_rows import COLUMNS, frame, has_rows, row, tally
+from wafer_jax.report.experiment_rows import COLUMNS, frame, paper_column, row, tally
 
 
 def test_a_row_has_its_error_and_says_whether_the_bar_is_met():
@@ -15,15 +15,20 @@ def test_a_row_has_its_error_and_says_whether_the_bar_is_met():
     table = frame([met, missed, informs])
     assert list(table.columns) == ["what", *COLUMNS]
     assert list(table["met"]) == [True, False, None]
-    assert has_rows(table)
+    assert paper_column(table) == "paper"
+    assert paper_column(table.rename(columns={"paper": "paper_tokens_per_s"})) is not None
+    assert paper_column(table.drop(columns="level")) is None
 
 
 def test_a_tally_counts_rows_of_all_tables_but_bars_only_where_there_are_any():
     given = (1.03, "cost", 5), (0.92, "cost", 5), (1.5, "fabric", None)
     rows = [row(paper=1, ours=ours, level=level, bar=bar) for ours, level, bar in given]
     other = pd.DataFrame({"grid": [1], "cycles": [2]})
-    found = tally([frame(rows[:2]), other, frame(rows[2:])])
-    assert (found.rows, found.with_bar, found.missed) == (3, 2, 1)
+    prediction = {"paper": None, "ours": 1.0, "error_percent": None, "level": "cost"}
+    bounds = [row(paper=1, ours=20, level="roofline"), row(paper=1, ours=2, level="formula", bar=1)]
+    tables = [frame(rows[:2]), other, frame(rows[2:]), pd.DataFrame([prediction]), frame(bounds)]
+    found = tally(tables)
+    assert (found.rows, found.with_bar, found.missed) == (3, 3, 2)
     assert found.median_percent == pytest.approx(8)
     assert found.worst_percent == pytest.approx(50)
     assert found.levels == ("cost", "fabric")

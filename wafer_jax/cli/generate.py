@@ -10,6 +10,7 @@ from wafer_jax.cli.options import (
     Dtype,
     Ids,
     Json,
+    LayersPerRegion,
     Mesh,
     Plot,
     Preset,
@@ -38,6 +39,8 @@ def generate(
     ] = False,
     dtype: Dtype = "float32",
     accumulate: Accumulate = "float32",
+    layers_per_region: LayersPerRegion = 1,
+    k: Annotated[int, typer.Option("--k", min=1, help="Phases of the K-tree allreduces.")] = 2,
     plot: Plot = None,
     json: Json = False,
 ) -> None:
@@ -63,7 +66,8 @@ def generate(
     checkpoint = load(out, source)
     tokens = encode(checkpoint, prompt, ids, chat=chat)
     with out.progress("cutting the weights into tiles"):
-        model = MeshModel(checkpoint, hw, dtype=dtype, accumulate=accumulate)
+        options = {"dtype": dtype, "accumulate": accumulate, "k": k}
+        model = MeshModel(checkpoint, hw, layers_per_region=layers_per_region, **options)
     result = generation.run(out, model, tokens, max_new_tokens, temperature=temperature, seed=seed)
     if checkpoint.tokenizer is None:
         out.show("The model has no tokenizer, so these are the new token ids:")
@@ -81,6 +85,8 @@ def generate(
             "temperature": temperature,
             "dtype": dtype,
             "accumulate": accumulate,
+            "layers_per_region": layers_per_region,
+            "k": k,
             **generation_record(result),
             "regions": regions(result.placement),
             "plot": None if plot is None else str(plot),

@@ -3,14 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from wafer_jax.cli.inputs import check_context, checked_config, machine
-from wafer_jax.cli.options import Dtype, Json, Mesh, Preset
+from wafer_jax.cli.options import Dtype, Json, LayersPerRegion, Mesh, Preset
 from wafer_jax.cli.output import Output
 from wafer_jax.hardware import HardwareSpec, configs_dir, hardware, load_spec, preset_names
+
+if TYPE_CHECKING:
+    from wafer_jax.models.placement import Placement
 
 
 def info(
@@ -25,6 +28,7 @@ def info(
         typer.Option(min=1, help="Tokens of a model's KV caches; 128, or all that it can see."),
     ] = None,
     dtype: Dtype = "float32",
+    layers_per_region: LayersPerRegion = 1,
     json: Json = False,
 ) -> None:
     """Show a preset's capacities with their sources, or a model's regions and what fits.
@@ -39,7 +43,7 @@ def info(
     elif Path(what).suffix in (".yaml", ".yml"):
         _machine(out, load_spec(what))
     else:
-        _model(out, what, machine(preset, mesh), context, dtype)
+        _model(out, what, machine(preset, mesh), context, dtype, layers_per_region)
 
 
 def _list(out: Output) -> None:
@@ -97,7 +101,14 @@ def _machine(out: Output, hw: HardwareSpec) -> None:
     out.finish("info", provenance(hw), {"capacities": frame})
 
 
-def _model(out: Output, source: str, hw: HardwareSpec, context: int | None, dtype: str) -> None:
+def _model(
+    out: Output,
+    source: str,
+    hw: HardwareSpec,
+    context: int | None,
+    dtype: str,
+    layers_per_region: int,
+) -> None:
     from wafer_jax.models.parameters import num_parameters
     from wafer_jax.models.placement import place
     from wafer_jax.models.storage import storage_of
@@ -111,20 +122,23 @@ def _model(out: Output, source: str, hw: HardwareSpec, context: int | None, dtyp
     check_context(name, config, context)
     parameters = num_parameters(config)
     fits = what_fits(config, hw)
-    placement = place(config, hw, context=context, dtype=dtype)
+    placement = place(config, hw, context=context, dtype=dtype, layers_per_region=layers_per_region)
     frame = regions(placement)
     height, width = hw.mesh
+    layers = "a layer" if layers_per_region == 1 else f"{layers_per_region} layers"
+    wafers = f"{placement.wafers} wafer{'s' if placement.wafers > 1 else ''}"
     out.show(
         f"[bold]{name}[/]: {parameters / 1e6:,.1f} M parameters, "
         f"{config.num_layers} layers, width {config.hidden_size}, {config.num_heads} heads "
         f"({config.num_kv_heads} of keys), vocabulary {config.vocab_size:,}, context "
         f"{config.max_position_embeddings:,}",
         "",
-        f"Placed on {hw.name} in {placement.dtype}, a layer on {height}x{width} PEs, KV caches of "
-        f"{context:,} tokens: {placement.num_pes:,} PEs on {placement.wafers} wafer(s). "
-        "Bytes of one PE:",
+        f"Placed on {hw.name} in {placement.dtype}, {layers} on {height}x{width} PEs, KV caches of "
+        f"{context:,} tokens: {placement.num_pes:,} PEs on {wafers}. Bytes of one PE:",
         "",
         table(frame),
+        "",
+        _program_note(placement),
         "",
         f"One layer by dtype: smallest square region, and tokens that {height}x{width} PEs hold:",
         "",
@@ -140,9 +154,31 @@ def _model(out: Output, source: str, hw: HardwareSpec, context: int | None, dtyp
             "parameters": parameters,
             "dtype": placement.dtype,
             "context": context,
+            "layers_per_region": layers_per_region,
             "pes": placement.num_pes,
             "wafers": placement.wafers,
             "regions": frame,
             "what_fits": fits,
         },
+    )
+
+
+def _program_note(placement: "Placement") -> str:
+    """What the program is known to take, and whether there is room for it."""
+    from wafer_jax.models.program_image import image_bytes
+
+    hw = placement.hw
+    program = image_bytes(hw)
+    if program == hw.reserved_bytes:
+        return "Reserved is for the program; nothing more is known of its size."
+    data = max(region.memory.used_bytes for region in placement.regions if region.layers)
+    note = (
+        f"Program is an estimate, the {program:,} bytes of WaferLLM's decode; used counts the "
+        f"{hw.reserved_bytes:,} of them that every program has. "
+    )
+    if data + program <= hw.sram_bytes:
+        return note + "All of it fits beside the layers."
+    return note + (
+        f"Beside the layers it does not fit as a whole ({data + program:,} of {hw.sram_bytes:,} "
+        "bytes): it would be loaded in parts, or take a region that 'wafer-jax tune' chooses."
     )

@@ -19,8 +19,16 @@ def machine(preset: str, mesh: str) -> HardwareSpec:
     Raises:
       WaferError: Unknown preset, unreadable file, malformed mesh, or one larger than the device.
     """
-    spec = load_spec(preset) if Path(preset).suffix in (".yaml", ".yml") else hardware(preset)
-    return spec.replace(mesh=parse_mesh(mesh))
+    return device(preset).replace(mesh=parse_mesh(mesh))
+
+
+def device(preset: str) -> HardwareSpec:
+    """The machine of ``--preset``, all of it.
+
+    Raises:
+      WaferError: Unknown preset, or unreadable file.
+    """
+    return load_spec(preset) if Path(preset).suffix in (".yaml", ".yml") else hardware(preset)
 
 
 def load(out: Output, source: str) -> "Checkpoint":

@@ -22,6 +22,10 @@ Accumulate = Annotated[
     typer.Option("--accumulate", help="What decode's products are summed in: float32 or float16."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
+LayersPerRegion = Annotated[
+    int,
+    typer.Option("--layers-per-region", min=1, help="Consecutive layers that share a region."),
+]
 Mesh = Annotated[
     str, typer.Option("--mesh", metavar="YxX", help="PEs of one layer's region, rows x columns.")
 ]

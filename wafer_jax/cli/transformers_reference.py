@@ -32,7 +32,8 @@ def forward(checkpoint: Checkpoint, ids: list[int]) -> tuple[np.ndarray, np.ndar
     transformers.logging.disable_progress_bar()
     family = checkpoint.config.family
     config = transformers.AutoConfig.for_model(family, **_attributes(checkpoint.config))
-    state = {name: torch.from_numpy(np.array(w)) for name, w in checkpoint.weights.items()}
+    weights = {_published_name(n, family): w for n, w in checkpoint.weights.items()}
+    state = {name: torch.from_numpy(np.array(w)) for name, w in weights.items()}
     if checkpoint.config.tie_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     # Its own loader, which knows what it calls the tensors of a checkpoint inside.
@@ -48,6 +49,15 @@ def forward(checkpoint: Checkpoint, ids: list[int]) -> tuple[np.ndarray, np.ndar
         out = model.eval()(torch.tensor([ids]), output_hidden_states=True)
     hidden = np.stack([h[0].numpy() for h in out.hidden_states[:-1]])
     return out.logits[0].numpy(), hidden
+
+
+def _published_name(name: str, family: str) -> str:
+    """What checkpoints of a family call a parameter."""
+    if family != "minimax_m2":
+        return name
+    for ours, theirs in {"gate": "w1", "down": "w2", "up": "w3"}.items():
+        name = name.replace(f".{ours}_proj.", f".{theirs}.") if ".experts." in name else name
+    return name.replace(".mlp.", ".block_sparse_moe.")
 
 
 def _attributes(config: DecoderConfig) -> dict:

@@ -255,11 +255,15 @@ def cost(
     one after the other. ``q = min(B - 1, depth + R)``: the two sides share the root's RAMP, and
     the second side's words fill its input queue while the first side's pass. The broadcast adds
     ``s + 2 R + 1 + h d + B`` over the distance d from the root to the far end.
+
+    Raises:
+      WaferError: Too few input queues for k.
     """
     length = line_length(hw, axis)
     phases = phases_of(length, k, groups)
     if length == 1:
         return 0
+    check_queues(hw, needs(length, k, groups)[1], f"a K-tree allreduce with k={k}")
     total = tree_cycles(hw, phases, length, words)
     if broadcast:
         root = final_root(phases, length)

@@ -6,7 +6,7 @@ ramp, links, ramp; 2 T_R + 2 at distance 1 in Luczynski et al., HPDC'24), or ``s
 is done with earlier phases, whichever is later. A root takes B cycles for each side.
 """
 
-from functools import lru_cache
+from functools import cache, lru_cache, partial
 from itertools import pairwise
 
 from wafer_jax.collectives.tree import Phases, members
@@ -31,6 +31,7 @@ def tree_cycles(hw: HardwareSpec, phases: Phases, length: int, words: int) -> in
     """
     done = [0] * length
     received = [0] * length
+    passing = cache(partial(pass_cycles, hw))
     for placed in members(phases, length):
         for group, positions in placed:
             root = positions[group.root]
@@ -40,8 +41,8 @@ def tree_cycles(hw: HardwareSpec, phases: Phases, length: int, words: int) -> in
                 first = done[nodes[0]] + hw.stream_setup_cycles
                 for a, b in pairwise(nodes):
                     ready = done[b] + hw.stream_setup_cycles
-                    first = max(ready, first + pass_cycles(hw, abs(a - b)))
-                arrivals.append(first + pass_cycles(hw, abs(nodes[-1] - root)))
+                    first = max(ready, first + passing(abs(a - b)))
+                arrivals.append(first + passing(abs(nodes[-1] - root)))
             for i, arrival in enumerate(arrivals):
                 start = max(done[root] + hw.stream_setup_cycles, arrival)
                 done[root] = start + words

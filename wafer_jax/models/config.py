@@ -5,6 +5,7 @@ A family differs from another one only in the values of these fields; `families`
 
 import math
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 
@@ -134,6 +135,11 @@ class Experts:
     scoring: str = "softmax"
     router_bias: bool = False
 
+    @property
+    def corrected(self) -> bool:
+        """Whether a learnt vector is added to the scores, for the choice only."""
+        return self.scoring == "sigmoid"
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig:
@@ -154,7 +160,8 @@ class DecoderConfig:
         tie_embeddings: whether the output head is the embedding.
         qkv_bias: whether the q, k and v projections have a bias.
         out_bias: whether the o projection has one.
-        qk_norm: whether every head's query and key get an RMSNorm of their own, before RoPE.
+        qk_norm: RMSNorm of queries and keys before RoPE: "head", of every head by itself; "all", of
+            all heads together; or None.
         attention: kinds of the attention layers, keys of `attention.KINDS`: one period, which
             repeats; ``num_layers`` is a multiple of its length.
         window: tokens that the kind "sliding" sees, the new one included, else None.
@@ -182,7 +189,7 @@ class DecoderConfig:
     tie_embeddings: bool = False
     qkv_bias: bool = False
     out_bias: bool = False
-    qk_norm: bool = False
+    qk_norm: Literal["head", "all"] | None = None
     attention: tuple[str, ...] = ("full",)
     window: int | None = None
     sinks: bool = False

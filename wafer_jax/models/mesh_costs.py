@@ -83,6 +83,11 @@ class PhaseCosts:
         return self._new_tokens * self.clock_hz / self.cycles
 
     @property
+    def runs(self) -> list[tuple[int, OperatorCost]]:
+        """How often each operator runs, those of the layers first."""
+        return [(times, o) for o, times in self._times.items()] + [(1, o) for o in self.model]
+
+    @property
     def _times(self) -> dict[OperatorCost, int]:
         """How often every operator of a layer runs."""
         periods = self.num_layers // self.period
@@ -101,8 +106,8 @@ class PhaseCosts:
         """One row per operator: part ("layer" or "model"), how often it runs, cycles of one run."""
         import pandas as pd
 
-        of_layers = [("layer", times, o) for o, times in self._times.items()]
-        of_model = [("model", 1, o) for o in self.model]
+        layers = len(self._times)
+        parts = ["layer"] * layers + ["model"] * len(self.model)
         rows = [
             {
                 "operator": o.operator,
@@ -114,7 +119,7 @@ class PhaseCosts:
                 "idle_cycles": o.idle_cycles,
                 "moved_bytes": o.moved_bytes,
             }
-            for part, times, o in of_layers + of_model
+            for part, (times, o) in zip(parts, self.runs, strict=True)
         ]
         return pd.DataFrame(rows)
 
@@ -253,7 +258,7 @@ def _embedding(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
 
 
 def _hand_offs(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
-    """The residual stream from layer to layer and from the last one to the head.
+    """The residual stream from region to region, the last one the head's.
 
     In decode every column has it and the next region's columns listen to one of them. In prefill
     all columns' tiles cross the border of the region, and the head wants the last token only.
@@ -262,7 +267,7 @@ def _hand_offs(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
     width, rows = layout.mesh[1], tile_size(tokens, layout.mesh[0])
     parts = []
     for i, (source, target) in enumerate(pairwise(placement.path[1:])):
-        last = i == placement.config.num_layers - 1
+        last = i == len(placement.layers_of_regions) - 1
         sent = 1 if last else tokens
         if source.wafer != target.wafer:
             parts.append(meter.host_link("", sent * size * DTYPE_BYTES[meter.dtype]))
@@ -294,9 +299,10 @@ def _token_back(meter: Meter, placement: Placement) -> OperatorCost:
 
 
 def _switch(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
-    """Weights and caches from prefill's layout to decode's, on all layers at once."""
+    """Weights and caches from prefill's layout to decode's, on all regions at once."""
     places = [_layer_switch(meter, kind, placement, tokens) for kind in _kinds(placement)]
-    cycles = max(place.cycles for place in places)
+    of_region = lambda layers: sum(places[i % len(places)].cycles for i in layers)
+    cycles = max(map(of_region, placement.layers_of_regions))
     moved = placement.config.periods * sum(place.moved_bytes for place in places)
     return OperatorCost("re-layout for decode", cycles, 0, cycles, moved)
 

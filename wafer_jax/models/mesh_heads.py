@@ -1,6 +1,7 @@
 """Operators within the columns of PEs that hold one key/value head and its queries (bulk level).
 
-Axes: g groups of c columns, p RoPE pairs of a head per PE, Y, X as in `mesh_layout`.
+Axes: g groups of c columns, m key/value heads of a group, G queries of each, p RoPE pairs of a head
+per PE, Y, X as in `mesh_layout`.
 """
 
 import jax
@@ -43,3 +44,27 @@ def head_norm(x: jax.Array, weight: jax.Array, layout: LayerLayout, k: int) -> j
     scale = lax.rsqrt(mean_square + config.rms_norm_eps)[..., None, None, :, :]
     lead = (1,) * (x.ndim - 4)
     return x * scale * weight.reshape(*lead, *weight.shape[:2], 1, -1)
+
+
+def norm_of_all_heads(x: jax.Array, weight: jax.Array, layout: LayerLayout, k: int) -> jax.Array:
+    """RMSNorm of all heads together: one word per token to add up over all columns.
+
+    Args:
+      x: [..., m, G, 2, p, Y, X], queries, or keys with G = 1; padding is zero.
+      weight: [m, G, 2, p, X].
+      layout: Layout of the layers.
+      k: Phases of the K-tree.
+
+    Returns:
+      As x.
+    """
+    config, queries = layout.config, x.shape[-5]
+    squares = jnp.sum(x * x, axis=(-6, -5, -4, -3))  # [..., Y, X]
+    total = allreduce_ktree.apply(squares, k, "x", broadcast=False)  # [..., Y, 1]
+    scale = lax.rsqrt(total / (config.kv_size * queries) + config.rms_norm_eps)
+    lead = (1,) * (x.ndim - 6)
+    return (
+        x
+        * scale[..., None, None, None, None, :, :]
+        * weight[..., None, :].reshape(*lead, *weight.shape[:4], 1, -1)
+    )

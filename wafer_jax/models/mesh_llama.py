@@ -76,6 +76,7 @@ class MeshModel:
       k: Phases of the K-tree allreduces.
       dtype: Format of the weights, a name of `storage.STORAGES`.
       accumulate: What decode's products are summed in.
+      layers_per_region: Consecutive layers that share a region.
       weights: The tiles.
     """
 
@@ -88,6 +89,7 @@ class MeshModel:
         k: int = 2,
         dtype: str = "float32",
         accumulate: str = "float32",
+        layers_per_region: int = 1,
     ):
         """Place a model and cut its weights into tiles.
 
@@ -102,6 +104,7 @@ class MeshModel:
             activations and the KV cache have float32 values at this level.
           accumulate: What decode's products are summed in, within and across PEs. "float16" rounds
             their operands, and the sum after every addition, as the device does.
+          layers_per_region: Consecutive layers that share a region.
 
         Raises:
           WaferError: A region's tiles exceed its PEs' SRAM; unknown ``values``, ``dtype`` or
@@ -118,6 +121,7 @@ class MeshModel:
         self.k = k
         self.dtype = dtype
         self.accumulate = check_accumulate(accumulate)
+        self.layers_per_region = layers_per_region
         placement = self.place()
         layouts = placement.layer, placement.embedding, placement.head
         self._plan = Plan(*layouts, values, k, self.accumulate)
@@ -139,8 +143,15 @@ class MeshModel:
         Raises:
           WaferError: It does not fit.
         """
-        options = {"context": context, "prompt": prompt, "batch": batch}
-        return place(self.config, self.hw, dtype=self.dtype, **options)
+        return place(
+            self.config,
+            self.hw,
+            context=context,
+            prompt=prompt,
+            dtype=self.dtype,
+            layers_per_region=self.layers_per_region,
+            batch=batch,
+        )
 
     def accumulating(self, accumulate: Accumulate) -> "MeshModel":
         """The same weights with sums in another type."""

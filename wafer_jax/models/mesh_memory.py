@@ -6,12 +6,15 @@ operand and the largest weight tile. Packed weights stay packed in both, and a p
 tile row by row. Decode's and prefill's layout of the weights share their memory.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.hardware import DTYPE_BYTES
 from wafer_jax.models.attention import kinds_of
+from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.storage import STORAGES, MatrixTile, Span, Storage, storage_of
@@ -65,13 +68,57 @@ def layer_bytes(
     )
 
 
-def largest_layer_bytes(
-    layout: LayerLayout, dtype: str, context: int, prompt: int, batch: int = 1
+def region_bytes(
+    layout: LayerLayout,
+    dtype: str,
+    context: int,
+    prompt: int,
+    layers: Sequence[int],
+    batch: int = 1,
 ) -> RegionBytes:
-    """The decoder layer of the period that needs most; arguments as for `layer_bytes`."""
-    places = range(len(layout.config.attention))
-    layers = [layer_bytes(layout, dtype, context, prompt, place, batch) for place in places]
-    return max(layers, key=lambda layer: layer.used_bytes)
+    """Layers that share a region: each has weights and a cache, all use the same buffers.
+
+    Args:
+      layout: Layout of a layer.
+      dtype: As for `layer_bytes`.
+      context: Likewise.
+      prompt: Likewise.
+      layers: Their numbers.
+      batch: As for `layer_bytes`.
+    """
+    period = len(layout.config.attention)
+    times = Counter(i % period for i in layers)
+    of = {place: layer_bytes(layout, dtype, context, prompt, place, batch) for place in times}
+    return RegionBytes(
+        weights_bytes=sum(n * of[place].weights_bytes for place, n in times.items()),
+        kv_bytes=sum(n * of[place].kv_bytes for place, n in times.items()),
+        buffers_bytes=max(layer.buffers_bytes for layer in of.values()),
+    )
+
+
+def layers_of_regions(config: DecoderConfig, layers_per_region: int) -> list[range]:
+    """The numbers of the layers in each region; the last one may have fewer."""
+    count = config.num_layers
+    return [
+        range(first, min(first + layers_per_region, count))
+        for first in range(0, count, layers_per_region)
+    ]
+
+
+def largest_region_bytes(
+    layout: LayerLayout,
+    dtype: str,
+    context: int,
+    prompt: int,
+    layers_per_region: int = 1,
+    batch: int = 1,
+) -> RegionBytes:
+    """The region of layers that needs most; arguments as for `region_bytes`."""
+    period = len(layout.config.attention)
+    runs = layers_of_regions(layout.config, layers_per_region)
+    different = {(run.start % period, len(run)): run for run in runs}.values()
+    regions = [region_bytes(layout, dtype, context, prompt, run, batch) for run in different]
+    return max(regions, key=lambda region: region.used_bytes)
 
 
 def vocab_bytes(layout: VocabLayout, dtype: str, batch: int = 1) -> RegionBytes:

@@ -59,10 +59,17 @@ class Model:
         return DenseModel.from_checkpoint(self.checkpoint)
 
     def place(
-        self, hw: HardwareSpec, *, context: int = 1, prompt: int = 1, dtype: str = "float32"
+        self,
+        hw: HardwareSpec,
+        *,
+        context: int = 1,
+        prompt: int = 1,
+        dtype: str = "float32",
+        layers_per_region: int = 1,
     ) -> Placement:
         """Regions and bytes per PE, see `placement.place`."""
-        return place(self.config, hw, context=context, prompt=prompt, dtype=dtype)
+        options = {"dtype": dtype, "layers_per_region": layers_per_region}
+        return place(self.config, hw, context=context, prompt=prompt, **options)
 
     def on(self, hw: HardwareSpec, **options: Any) -> MeshModel:
         """Lay the model out on a machine; the last layout is kept.

@@ -1,25 +1,29 @@
 """Which PEs of which wafer hold what: regions, their bytes per PE, and what fits.
 
-A decoder layer occupies a region of ``hw.mesh`` PEs; the embedding and the head have regions of
-their own, as many columns as their tiles need, with the layers' number of rows so that the
-embedding axis is cut alike. A head that shares the embedding's weights shares its region. Regions
-follow one another along the rows of the wafer, in the order in which a token visits them; what does
-not fit goes on the next wafer (pipeline parallelism, WaferLLM, arXiv 2502.04563, section 4).
+A decoder layer occupies a region of ``hw.mesh`` PEs, or several consecutive layers share one: each
+has its weights and its KV cache there, and all use the same buffers. The embedding and the head
+have regions of their own, as many columns as their tiles need, with the layers' number of rows so
+that the embedding axis is cut alike. A head that shares the embedding's weights shares its region.
+Regions follow one another along the rows of the wafer, in the order in which a token visits them;
+what does not fit goes on the next wafer (pipeline parallelism, WaferLLM, arXiv 2502.04563, section
+4).
 """
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from wafer_jax.arguments import shown
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_memory import (
     RegionBytes,
-    largest_layer_bytes,
-    layer_bytes,
+    largest_region_bytes,
+    layers_of_regions,
+    region_bytes,
     vocab_bytes,
 )
 from wafer_jax.models.storage import Storage, storage_of
@@ -33,11 +37,12 @@ class Region:
     """A rectangle of PEs with one task.
 
     Attributes:
-      name: "embedding", "layer 0", ..., "head", or "embedding and head".
+      name: "embedding", "layer 0" or "layers 0 to 2", ..., "head", or "embedding and head".
       wafer: Number of the wafer.
       origin: (y, x) of its north-western PE.
       mesh: (Y, X) PEs.
       memory: Bytes per PE.
+      layers: Numbers of the layers that it holds; the embedding's and the head's holds none.
     """
 
     name: str
@@ -45,6 +50,7 @@ class Region:
     origin: tuple[int, int]
     mesh: tuple[int, int]
     memory: RegionBytes
+    layers: range = range(0)
 
     @property
     def columns(self) -> tuple[int, int]:
@@ -78,6 +84,7 @@ class Placement:
       embedding: Layout of the embedding.
       head: Layout of the head.
       regions: In the order in which a token visits them.
+      layers_per_region: Consecutive layers that share a region; the last may have fewer.
       batch: Sequences, each with caches for a context.
     """
 
@@ -89,6 +96,7 @@ class Placement:
     embedding: VocabLayout
     head: VocabLayout
     regions: tuple[Region, ...]
+    layers_per_region: int = 1
     batch: int = 1
 
     @property
@@ -114,8 +122,13 @@ class Placement:
 
     @property
     def kv_capacity(self) -> int:
-        """Tokens of each sequence that a layer's region can hold at most."""
-        return kv_capacity(self.layer, self.hw, self.dtype, self.batch)
+        """Tokens of each sequence that a region of layers can hold at most."""
+        return kv_capacity(self.layer, self.hw, self.dtype, self.layers_per_region, self.batch)
+
+    @property
+    def layers_of_regions(self) -> list[range]:
+        """Numbers of the layers in each region that has some."""
+        return layers_of_regions(self.config, self.layers_per_region)
 
     @property
     def frame(self) -> "pd.DataFrame":
@@ -148,17 +161,19 @@ def place(
     context: int = 1,
     prompt: int = 1,
     dtype: str = "float32",
+    layers_per_region: int = 1,
     batch: int = 1,
 ) -> Placement:
     """Place a model.
 
     Args:
       config: The model.
-      hw: Machine; ``hw.mesh`` is the region of one layer, ``hw.device_mesh`` the wafer.
+      hw: Machine; ``hw.mesh`` is the region of layers, ``hw.device_mesh`` the wafer.
       context: Tokens that the KV caches must hold, of each sequence.
       prompt: Tokens of the longest prompt; prompts come one at a time.
       dtype: What weights are stored in: float32, float16, bfloat16, or packed (q8_0, q4_1, q4_0,
         q6_k, q5_k, q4_k, q3_k, q2_k, fp8, mxfp4); see `storage`.
+      layers_per_region: Consecutive layers that share a region.
       batch: Sequences that are decoded together.
 
     Returns:
@@ -166,20 +181,26 @@ def place(
 
     Raises:
       WaferError: A region's tiles exceed its PEs' SRAM; the line names the region, the bytes and
-        the smallest square region that would do.
+        the smallest square region that would do. Fewer layers per region than 1.
     """
     storage_of(dtype)
+    if type(layers_per_region) is not int or not 1 <= layers_per_region <= config.num_layers:
+        raise WaferError(
+            f"layers_per_region={shown(layers_per_region)}: choose 1 to {config.num_layers}, the "
+            "layers of the model"
+        )
     layer = LayerLayout(config, hw.mesh)
-    period = _checked_period(layer, hw, dtype, context, prompt, batch)
+    _check_layers(layer, hw, dtype, context, prompt, layers_per_region, batch)
     tied = config.tie_embeddings
-    name = "embedding and head" if tied else "embedding"
-    vocab = _vocab_layout(config, hw, dtype, name, batch)
-    memory = vocab_bytes(vocab, dtype, batch)
-    first = (name, vocab.mesh, memory)
-    memory_of = lambda i: period[i % len(period)]
-    tasks = [first, *((f"layer {i}", hw.mesh, memory_of(i)) for i in range(config.num_layers))]
+    first = "embedding and head" if tied else "embedding"
+    vocab = _vocab_layout(config, hw, dtype, first, batch)
+    vocabulary = lambda name: _Task(name, vocab.mesh, vocab_bytes(vocab, dtype, batch))
+    tasks = [vocabulary(first)]
+    for layers in layers_of_regions(config, layers_per_region):
+        memory = region_bytes(layer, dtype, context, prompt, layers, batch)
+        tasks.append(_Task(_name(layers), hw.mesh, memory, layers))
     if not tied:
-        tasks.append(("head", vocab.mesh, memory))
+        tasks.append(vocabulary("head"))
     return Placement(
         hw=hw,
         config=config,
@@ -189,34 +210,61 @@ def place(
         embedding=vocab,
         head=vocab,
         regions=tuple(_pack(tasks, hw.device_mesh)),
+        layers_per_region=layers_per_region,
         batch=batch,
     )
 
 
-def kv_capacity(layer: LayerLayout, hw: HardwareSpec, dtype: str, batch: int = 1) -> int:
-    """Tokens of each sequence that a layer's region can hold beside weights and buffers."""
+class _Task(NamedTuple):
+    """What a region is for, before it has a place."""
+
+    name: str
+    mesh: tuple[int, int]
+    memory: RegionBytes
+    layers: range = range(0)
+
+
+def _name(layers: range) -> str:
+    if len(layers) == 1:
+        return f"layer {layers[0]}"
+    return f"layers {layers[0]} to {layers[-1]}"
+
+
+def kv_capacity(
+    layer: LayerLayout, hw: HardwareSpec, dtype: str, layers_per_region: int = 1, batch: int = 1
+) -> int:
+    """Tokens of each sequence that a region of layers can hold beside its weights and buffers."""
     rows = layer.mesh[0]
-    over = lambda slots: not _fits(largest_layer_bytes(layer, dtype, slots * rows, 1, batch), hw)
+    needed = lambda slots: largest_region_bytes(
+        layer, dtype, slots * rows, 1, layers_per_region, batch
+    )
+    over = lambda slots: not _fits(needed(slots), hw)
     return max(0, bisect_left(range(hw.data_bytes), True, key=over) - 1) * rows
 
 
-def _checked_period(
-    layer: LayerLayout, hw: HardwareSpec, dtype: str, context: int, prompt: int, batch: int
-) -> list[RegionBytes]:
-    """Bytes per PE of the layers, by place in the period."""
-    memory = largest_layer_bytes(layer, dtype, context, prompt, batch)
+def _check_layers(
+    layer: LayerLayout,
+    hw: HardwareSpec,
+    dtype: str,
+    context: int,
+    prompt: int,
+    layers: int,
+    batch: int,
+) -> None:
+    """Refuse a region that does not hold so many layers."""
+    memory = largest_region_bytes(layer, dtype, context, prompt, layers, batch)
     if _fits(memory, hw):
-        places = range(len(layer.config.attention))
-        return [layer_bytes(layer, dtype, context, prompt, place, batch) for place in places]
-    where = f"a layer's region of {layer.mesh[0]}x{layer.mesh[1]} PEs"
-    advice = _advice(layer.config, hw, dtype, context, prompt, batch)
-    least = largest_layer_bytes(layer, dtype, 1, 1)
+        return
+    whose = "a layer's region" if layers == 1 else f"a region of {layers} layers"
+    where = f"{whose} of {layer.mesh[0]}x{layer.mesh[1]} PEs"
+    advice = _advice(layer.config, hw, dtype, context, prompt, layers, batch)
+    least = largest_region_bytes(layer, dtype, 1, 1, layers)
     if not _fits(least, hw):
         raise WaferError(
             f"{where} needs {least.used_bytes:,} bytes per PE ({least.weights_bytes:,} of them "
             f"weights in {dtype}), {hw.name} has {hw.data_bytes:,} for data: {advice}"
         )
-    capacity = kv_capacity(layer, hw, dtype, batch)
+    capacity = kv_capacity(layer, hw, dtype, layers, batch)
     each, fewer = (f" in each of {batch} sequences", "fewer sequences, ") if batch > 1 else ("", "")
     if context > capacity:
         raise WaferError(
@@ -232,12 +280,20 @@ def _checked_period(
 
 
 def _advice(
-    config: DecoderConfig, hw: HardwareSpec, dtype: str, context: int, prompt: int, batch: int
+    config: DecoderConfig,
+    hw: HardwareSpec,
+    dtype: str,
+    context: int,
+    prompt: int,
+    layers: int,
+    batch: int,
 ) -> str:
     for side in range(1, min(hw.device_mesh) + 1):
         layout = LayerLayout(config, (side, side))
-        if _fits(largest_layer_bytes(layout, dtype, context, prompt, batch), hw):
+        if _fits(largest_region_bytes(layout, dtype, context, prompt, layers, batch), hw):
             return f"choose another mesh: the smallest square that fits is {side}x{side}"
+    if layers > 1:
+        return f"choose fewer layers per region: no square region of {hw.name} is enough"
     return f"use a smaller model or a larger machine: no square region of {hw.name} is enough"
 
 
@@ -264,15 +320,13 @@ def _fits(memory: RegionBytes, hw: HardwareSpec) -> bool:
     return memory.used_bytes <= hw.data_bytes
 
 
-def _pack(
-    tasks: Sequence[tuple[str, tuple[int, int], RegionBytes]], wafer_mesh: tuple[int, int]
-) -> Iterator[Region]:
+def _pack(tasks: Sequence[_Task], wafer_mesh: tuple[int, int]) -> Iterator[Region]:
     """Rectangles in rows, each row as high as its highest rectangle, then the next wafer."""
     wafer = y = x = height = 0
-    for name, mesh, memory in tasks:
+    for name, mesh, memory, layers in tasks:
         if x + mesh[1] > wafer_mesh[1]:
             y, x, height = y + height, 0, 0
         if y + mesh[0] > wafer_mesh[0]:
             wafer, y, x, height = wafer + 1, 0, 0, 0
-        yield Region(name, wafer, (y, x), mesh, memory)
+        yield Region(name, wafer, (y, x), mesh, memory, layers)
         x, height = x + mesh[1], max(height, mesh[0])

@@ -8,6 +8,7 @@ import pandas as pd
 from wafer_jax.collectives import gemv
 from wafer_jax.collectives.gemv_local import tile_shape
 from wafer_jax.hardware import DTYPE_BYTES, HardwareSpec, hardware
+from wafer_jax.models.published.a100 import MEMORY_BYTES_PER_S
 from wafer_jax.report import experiment_rows
 from wafer_jax.report.experiment import Experiment, Progress, Section, overlap, settings
 from wafer_jax.report.experiment_gemv_gpu_claims import statements
@@ -35,7 +36,6 @@ class Settings:
     published_ms: tuple[list[float], ...]
     published_energy: tuple[list[float], ...]
     gpu_watts: float
-    gpu_bytes_per_s: float
     time_bar: float
     energy_bar: float
     formula_bar: float
@@ -131,15 +131,15 @@ def _time_rows(chosen: Settings, hw: HardwareSpec, best: dict, roots: dict) -> l
         for gpus, time in zip(chosen.gpus, gpu_times, strict=True):
             rows.append(experiment_rows.row(
                 size=int(size), what=gpu_name(gpus), how="memory bandwidth", grid="", unit="ms",
-                paper=time, ours=1e3 * _roofline(chosen, int(size), gpus), level="roofline",
+                paper=time, ours=1e3 * _roofline(int(size), gpus), level="roofline",
                 bar=chosen.gpu_bar if gpus == 1 else None,
             ))  # fmt: skip
     return rows
 
 
-def _roofline(chosen: Settings, size: int, gpus: int) -> float:
+def _roofline(size: int, gpus: int) -> float:
     """Seconds to read the matrix, all GPUs at once."""
-    return size * size * DTYPE_BYTES[_DTYPE] / (gpus * chosen.gpu_bytes_per_s)
+    return size * size * DTYPE_BYTES[_DTYPE] / (gpus * MEMORY_BYTES_PER_S)
 
 
 def _energy_rows(chosen: Settings, hw: HardwareSpec, best: dict) -> list[dict]:

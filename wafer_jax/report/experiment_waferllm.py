@@ -10,12 +10,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from wafer_jax.collectives import transpose
-from wafer_jax.collectives.broadcast import flood_cycles
-from wafer_jax.collectives.gemm_layout import block_words
 from wafer_jax.hardware import hardware
-from wafer_jax.models.model_configs import model_config
-from wafer_jax.models.published.tiles import DTYPE, tiles_of
 from wafer_jax.report.experiment import Experiment, Progress, Section, settings
 from wafer_jax.report.experiment_waferllm_claims import request_statements
 from wafer_jax.report.provenance import provenance
@@ -27,15 +22,13 @@ from wafer_jax.report.waferllm_rates import (
     costs,
     gpu_tokens_per_s,
 )
+from wafer_jax.report.waferllm_turns import turns_section
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 NAME = "waferllm-table-2"
 SUMMARY = "Whole requests to four models on a WSE-2: WaferLLM, T10, Ladder, A100s, and re-layouts"
-_TURNS = 4
-"""Vectors that a layer would transpose per token if no weight were laid out for decode: the
-attention's output before W_O and the result behind it, likewise around W_down."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +52,6 @@ hand-offs between regions and the re-layout are not, as in the per-phase tables.
 _BOUND_NOTE = """\
 Ours is a roofline. All columns of the paper but 4096/4096 are about half of what its per-phase \
 tables imply."""
-_TURN_NOTE = """\
-once: W_O and W_down turned for decode and the KV cache balanced, all layers at once. Per token, \
-if weights stayed as prefill has them: `transpose` treats four vectors a layer as matrices whose \
-tiles all meet on the diagonal; a vector that all rows hold needs only a broadcast from the \
-diagonal. after: tokens after which turning once has cost less than transposing."""
 
 
 def experiment(quick: bool, progress: Progress) -> Experiment:
@@ -76,11 +64,7 @@ def experiment(quick: bool, progress: Progress) -> Experiment:
     wafer = [Section(f"{s}, {what}", _table(shown(s)), _NOTE if s == "WaferLLM" else "")
              for s in WAFER_SYSTEMS]  # fmt: skip
     gpus = Section(f"{GPUS}, {what}", _table(shown(GPUS), "GPUs"), _BOUND_NOTE)
-    turns = Section(
-        "Re-layout between the phases against transposes per token (level cost)",
-        _turns(chosen),
-        _TURN_NOTE,
-    )
+    turns = turns_section(chosen.preset, chosen.decode_grids, max(p for p, _ in chosen.requests))
     return Experiment(
         name=NAME,
         title="Whole requests (WaferLLM, table 2)",
@@ -99,9 +83,9 @@ def _figures(chosen: Settings) -> pd.DataFrame:
         for model, system, gpus, *values in chosen.published
         for request, value in zip(chosen.requests, values, strict=True)
     }
-    rows = []
+    rows, on_gpus = [], {model for model, system, *_ in paper if system == GPUS}
     for model in chosen.models:
-        for system in (*WAFER_SYSTEMS, GPUS):
+        for system in (*WAFER_SYSTEMS, *([GPUS] if model in on_gpus else [])):
             for size in chosen.gpus if system == GPUS else [_decode_grid(chosen, model, system)]:
                 for prompt, answer in chosen.requests:
                     ours = answer / _seconds(chosen, model, system, size, prompt, answer)
@@ -142,33 +126,6 @@ def _seconds(
 def _table(rows: pd.DataFrame, size: str = "grid") -> pd.DataFrame:
     rows = rows.drop(columns="constants")
     return rows.rename(columns={"size": size, "tokens_per_s": "ours_tokens_per_s"})
-
-
-def _turns(chosen: Settings) -> pd.DataFrame:
-    rows = []
-    prompt = max(request[0] for request in chosen.requests)
-    for model in chosen.models:
-        side, config = chosen.decode_grids[model], model_config(model)
-        hw = hardware(chosen.preset, (side, side))
-        tiles = tiles_of(hw, config, prompt)
-        sizes = (tiles.hidden, tiles.hidden, tiles.ffn, tiles.hidden)
-        turned = config.num_layers * sum(transpose.cost(hw, 1, n, DTYPE) for n in sizes)
-        words = [block_words(n, DTYPE) for n in sizes]
-        flooded = sum(hw.launch_cycles + flood_cycles(hw, w, side, 0) for w in words)
-        phase = costs(OWN, "prefill", chosen.preset, model, side, prompt)
-        (once,) = (o.cycles for o in phase.model if o.operator == "re-layout for decode")
-        token = costs("WaferLLM", "decode", chosen.preset, model, side, prompt).cycles
-        rows.append({
-            "model": model,
-            "grid": side,
-            "once_cycles": once,
-            "transposes_per token_cycles": turned,
-            "transposes_percent": 100 * turned / token,
-            "after": -(-once // turned),
-            "broadcasts_per token_cycles": config.num_layers * flooded,
-            "broadcasts_percent": 100 * config.num_layers * flooded / token,
-        })  # fmt: skip
-    return pd.DataFrame(rows)
 
 
 def _draw(figure: "Figure", figures: pd.DataFrame) -> None:

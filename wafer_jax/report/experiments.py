@@ -9,11 +9,13 @@ from wafer_jax.report.experiment import Experiment, Progress
 _MODULES = (
     "experiment_gemm",
     "experiment_gemv",
-    "experiment_kv",
-    "experiment_gemv_gpu",
     "experiment_waferllm",
     "experiment_waferllm_prefill",
     "experiment_waferllm_decode",
+    "experiment_kv",
+    "experiment_gemv_gpu",
+    "experiment_prefill_gpu",
+    "experiment_decode_gpu",
     "experiment_coordination",
 )
 

@@ -1,14 +1,13 @@
 """The regions of a placed model against the SRAM of their PEs, and what else would fit."""
 
-from itertools import groupby
-
 import pandas as pd
 
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout
-from wafer_jax.models.mesh_memory import largest_layer_bytes
+from wafer_jax.models.mesh_memory import largest_region_bytes
 from wafer_jax.models.placement import Placement, Region, kv_capacity
+from wafer_jax.models.program_image import image_bytes
 from wafer_jax.models.storage import STORAGES
 
 
@@ -19,14 +18,19 @@ def regions(placement: Placement) -> pd.DataFrame:
       placement: The placed model.
 
     Returns:
-      One row per run of equal regions with the columns region, count, pes ("YxX" of one),
-      weights_bytes, kv_bytes, buffers_bytes, reserved_bytes (code and runtime), used_bytes (the
-      sum of the four), sram_bytes and used_percent. Bytes are of one PE.
+      One row per kind of region with the columns region (the first and the last), count, pes
+      ("YxX" of one), weights_bytes, kv_bytes, buffers_bytes, reserved_bytes (the part of the
+      program that every program has), used_bytes (the sum of the four), sram_bytes, used_percent,
+      and program_bytes, an estimate of the whole program, see `program_image`. Bytes are of one PE.
     """
     reserved, sram = placement.hw.reserved_bytes, placement.hw.sram_bytes
+    program = image_bytes(placement.hw)
+    alike: dict[tuple, list[Region]] = {}
+    for region in placement.regions:
+        key = (region.mesh, region.memory, None if region.layers else region.name)
+        alike.setdefault(key, []).append(region)
     rows = []
-    for (mesh, memory), group in groupby(placement.regions, lambda r: (r.mesh, r.memory)):
-        members = list(group)
+    for (mesh, memory, _), members in alike.items():
         used = memory.used_bytes + reserved
         rows.append(
             {
@@ -40,6 +44,7 @@ def regions(placement: Placement) -> pd.DataFrame:
                 "used_bytes": used,
                 "sram_bytes": sram,
                 "used_percent": 100 * used / sram,
+                "program_bytes": program,
             }
         )
     return pd.DataFrame(rows)
@@ -75,5 +80,5 @@ def what_fits(config: DecoderConfig, hw: HardwareSpec) -> pd.DataFrame:
 
 
 def _fits(config: DecoderConfig, hw: HardwareSpec, mesh: tuple[int, int], dtype: str) -> bool:
-    memory = largest_layer_bytes(LayerLayout(config, mesh), dtype, context=1, prompt=1)
+    memory = largest_region_bytes(LayerLayout(config, mesh), dtype, context=1, prompt=1)
     return memory.used_bytes <= hw.data_bytes

@@ -23,7 +23,7 @@ from wafer_jax.models.caches import shift
 from wafer_jax.models.caches.shift import ShiftCache
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.dense_layers import Linear, RMSNorm
-from wafer_jax.models.mesh_heads import head_norm
+from wafer_jax.models.mesh_heads import head_norm, norm_of_all_heads
 from wafer_jax.models.mesh_layout import LayerLayout, blocks
 from wafer_jax.models.mesh_products import Accumulate, project
 from wafer_jax.models.mesh_relay import (
@@ -42,11 +42,13 @@ from wafer_jax.models.storage import MatrixTile, Span
 
 NAME = "self_attn"
 
+_NORMS = {"head": head_norm, "all": norm_of_all_heads}
+
 Weights = dict[str, Any]
 """In decode "qkv" [P, e, Y, X * (q + 2 kv)], queries, keys and values of a column side by side, and
 "out" [P, q, X, Y * e]; where the model has them, "qkv_bias" [P, X * (q + 2 kv)], "out_bias"
-[P, Y * e] and "qk_norm" [P, 2, 2, p, X], of queries and of keys, both halves of every RoPE pair. In
-prefill one layer's, [k, n, Y, X], biases [n, X]."""
+[P, Y * e], and "q_norm" and "k_norm": [P, 2, p, X] for one head, or [P, m, G, 2, p, X] for all of
+them, with both halves of every RoPE pair. In prefill one layer's, [k, n, Y, X], biases [n, X]."""
 
 
 class Step(NamedTuple):
@@ -73,7 +75,9 @@ def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
         if config.out_bias if name == "o" else config.qkv_bias:
             shapes[f"{name}_proj.bias"] = shape[:1]
     if config.qk_norm:
-        shapes |= {f"{name}_norm.weight": (config.head_dim,) for name in "qk"}
+        of_all = config.qk_norm == "all"
+        shapes["q_norm.weight"] = (config.q_size if of_all else config.head_dim,)
+        shapes["k_norm.weight"] = (config.kv_size if of_all else config.head_dim,)
     return shapes
 
 
@@ -86,8 +90,9 @@ class Dense(nnx.Module):
         self.k_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
         self.v_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
         self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=c.out_bias, rngs=rngs)
-        self.q_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
-        self.k_norm = RMSNorm(c.head_dim, c.rms_norm_eps) if c.qk_norm else None
+        sizes = (c.q_size, c.kv_size) if c.qk_norm == "all" else (c.head_dim, c.head_dim)
+        norms = (RMSNorm(size, c.rms_norm_eps) for size in sizes)
+        self.q_norm, self.k_norm = norms if c.qk_norm else (None, None)
         self.head_dim = c.head_dim
 
     def __call__(
@@ -105,12 +110,12 @@ class Dense(nnx.Module):
             ``[B, T, E]``, and the cache with the new tokens.
         """
         batch, tokens, _ = x.shape
-        q, k, v = (
-            proj(x).reshape(batch, tokens, -1, self.head_dim).swapaxes(1, 2)  # [B, heads, T, D]
-            for proj in (self.q_proj, self.k_proj, self.v_proj)
-        )
+        q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
         if self.q_norm is not None and self.k_norm is not None:
-            q, k = self.q_norm(q), self.k_norm(k)
+            normed = lambda t, norm: norm(t.reshape(batch, tokens, -1, *norm.weight.shape))
+            q, k = normed(q, self.q_norm), normed(k, self.k_norm)
+        by_head = lambda t: t.reshape(batch, tokens, -1, self.head_dim).swapaxes(1, 2)
+        q, k, v = by_head(q), by_head(k), by_head(v)  # [B, heads, T, D]
         q, k = (dense_heads.rotate(t, step.cos, step.sin) for t in (q, k))
         cache = cache.put(k, v, layer, step.length)
         seen = dense_heads.causal(step.length, tokens, cache.capacity)
@@ -144,8 +149,11 @@ def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
     if config.out_bias:
         tiles["out_bias"] = cut(vector("o_proj.bias"), hidden).reshape(-1)
     if config.qk_norm:
-        of_each = (vector(f"{name}_norm.weight") for name in "qk")
-        tiles["qk_norm"] = np.stack([cut(norm, layout.head_index) for norm in of_each])
+        of_all = config.qk_norm == "all"
+        queries = layout.q_index if of_all else layout.head_index
+        keys = layout.kv_index[:, None] if of_all else layout.head_index
+        tiles["q_norm"] = cut(vector("q_norm.weight"), queries)
+        tiles["k_norm"] = cut(vector("k_norm.weight"), keys)
     return tiles
 
 
@@ -185,9 +193,10 @@ def decode(
     qkv = qkv.reshape(width, -1).T  # [q + 2 kv, X]
     q, key, value = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x))
     q, key = (t.reshape(heads, -1, 2, pairs, 1, width) for t in (q, key))
-    if "qk_norm" in tiles:
-        of_queries, of_keys = tiles["qk_norm"][layer]
-        q, key = head_norm(q, of_queries, layout, k), head_norm(key, of_keys, layout, k)
+    if layout.config.qk_norm:
+        norm = _NORMS[layout.config.qk_norm]
+        q = norm(q, tiles["q_norm"][layer], layout, k)
+        key = norm(key, tiles["k_norm"][layer], layout, k)
     q, key = (decode_heads.rotate(t[..., 0, :], step.cos, step.sin) for t in (q, key))
     cache = cache.put(key[:, 0], value.reshape(heads, -1, width), layer, step.length)
     keys = lax.dynamic_index_in_dim(cache.keys, layer, keepdims=False)  # [S, m, d, Y, X]
@@ -211,9 +220,7 @@ def relay(tiles: Weights, layout: LayerLayout) -> Weights:
         relaid["qkv_bias"] = bias_to_columns(tiles["qkv_bias"], layout)
     if "out_bias" in tiles:
         relaid["out_bias"] = vector_to_hidden(tiles["out_bias"], layout)
-    if "qk_norm" in tiles:
-        relaid["qk_norm"] = tiles["qk_norm"]
-    return relaid
+    return relaid | {name: tiles[name] for name in ("q_norm", "k_norm") if name in tiles}
 
 
 def prefill(
@@ -231,9 +238,9 @@ def prefill(
     q, keys, v = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x), axis=1)
     angles = prefill_heads.angles(layout, tokens)
     q, keys = (t.reshape(tokens, heads, -1, 2, pairs, *mesh) for t in (q, keys))
-    if "qk_norm" in tiles:
-        of_queries, of_keys = tiles["qk_norm"]
-        q, keys = head_norm(q, of_queries, layout, k), head_norm(keys, of_keys, layout, k)
+    if layout.config.qk_norm:
+        norm = _NORMS[layout.config.qk_norm]
+        q, keys = norm(q, tiles["q_norm"], layout, k), norm(keys, tiles["k_norm"], layout, k)
     q, keys = prefill_heads.rotate(q, *angles), prefill_heads.rotate(keys, *angles)[:, :, 0]
     v = v.reshape(tokens, heads, -1, *mesh)
     mixed = prefill_heads.attend(q, keys, v, layout, values, k)
@@ -310,7 +317,8 @@ def vector_elements(layout: LayerLayout) -> int:
     config = layout.config
     biases = layout.qkv_x * config.qkv_bias
     biases += max(layout.hidden_x, layout.hidden_y) * config.out_bias
-    return biases + 4 * layout.pairs * config.qk_norm  # of queries and of keys
+    norms = {None: 0, "head": 4 * layout.pairs, "all": layout.q_x + layout.kv_x}
+    return biases + norms[config.qk_norm]
 
 
 def cache_bytes(layout: LayerLayout, context: int, size: int) -> int:

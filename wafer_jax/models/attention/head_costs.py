@@ -13,12 +13,25 @@ _SUM_BYTES = DTYPE_BYTES["float32"]
 
 
 def norms(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:
-    """RMSNorm of every query and key of so many tokens of a row, in the columns of their head."""
+    """RMSNorm of the queries and keys of so many tokens of a row."""
+    of = _norms_of_all if layout.config.qk_norm == "all" else _norms_by_head
+    return in_sequence("query and key norms", *of(meter, layout, tokens))
+
+
+def _norms_of_all(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[OperatorCost]:
+    """One word of all queries and one of all keys, over all columns."""
+    each = tokens * (meter.vector(layout.q_x) + meter.vector(layout.kv_x))
+    yield meter.allreduce("", layout.mesh, 2 * tokens, "x", compute=each)
+    yield meter.compute("", meter.vector(2 * tokens, RECIPROCAL) + 2 * each)
+
+
+def _norms_by_head(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[OperatorCost]:
+    """One word of every head, in its columns."""
     heads = tokens * layout.heads * (layout.config.queries_per_kv + 1)
     group, squares = (layout.mesh[0], layout.columns), heads * meter.vector(2 * layout.pairs)
-    total = meter.allreduce("", group, heads, "x", copies=layout.groups, compute=squares)
+    yield meter.allreduce("", group, heads, "x", copies=layout.groups, compute=squares)
     scale = meter.vector(heads, RECIPROCAL) + 2 * heads * meter.vector(2 * layout.pairs)
-    return in_sequence("query and key norms", total, meter.compute("", scale))
+    yield meter.compute("", scale)
 
 
 def rope(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:

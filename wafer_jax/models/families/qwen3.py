@@ -14,7 +14,7 @@ def _read(read: ConfigReader) -> DecoderConfig:
     decoder = read_decoder(read, max_positions=32768, bos_token_id=None, eos_token_id=None)
     read.full_attention_everywhere(decoder.num_layers)
     bias = read.boolean("attention_bias")
-    return replace(decoder, qkv_bias=bias, out_bias=bias, qk_norm=True)
+    return replace(decoder, qkv_bias=bias, out_bias=bias, qk_norm="head")
 
 
 QWEN3 = Family(

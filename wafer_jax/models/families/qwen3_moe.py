@@ -21,7 +21,7 @@ def _read(read: ConfigReader) -> DecoderConfig:
         decoder,
         qkv_bias=bias,
         out_bias=bias,
-        qk_norm=True,
+        qk_norm="head",
         intermediate_size=read.integer("moe_intermediate_size", 1, MAX_SIZE),
         feed_forward="experts",
         experts=replace(experts, renormalise=read.boolean("norm_topk_prob")),

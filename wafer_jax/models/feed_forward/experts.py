@@ -8,7 +8,7 @@ a row chooses for itself, so the static schedule computes every expert for the w
 weight of what was not chosen is zero.
 
 Axes: N experts, n of them per column, F their width; else as in `mesh_layout`. Source:
-``modeling_qwen3_moe.py`` and ``modeling_gpt_oss.py`` in transformers.
+``modeling_qwen3_moe.py``, ``modeling_gpt_oss.py`` and ``modeling_minimax_m2.py`` in transformers.
 """
 
 from collections.abc import Callable, Iterator
@@ -37,8 +37,9 @@ from wafer_jax.models.quantized.packed import Matrix
 from wafer_jax.models.storage import MatrixTile, Span
 
 Weights = dict[str, Any]
-"""`Tiles` in decode: "router" [L, e, Y, X * n], with ``router_bias`` "router_bias" [L, X * n], and
-of every expert what `swiglu` has, [L, N, ...]; in prefill arrays of one layer."""
+"""`Tiles` in decode: "router" [L, e, Y, X * n], with ``router_bias`` "router_bias" [L, X * n], with
+a correction "router_correction" [L, N], the same on every PE, and of every expert what `swiglu`
+has, [L, N, ...]; in prefill arrays of one layer."""
 
 
 def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
@@ -48,6 +49,8 @@ def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     router: dict[str, tuple[int, ...]] = {"gate.weight": (count, config.hidden_size)}
     if _of(config).router_bias:
         router["gate.bias"] = (count,)
+    if _of(config).corrected:
+        router["e_score_correction_bias"] = (count,)
     return router | every
 
 
@@ -58,12 +61,17 @@ class Dense(nnx.Module):
         self.chosen = _of(config)
         count, bias = self.chosen.count, self.chosen.router_bias
         self.gate = Linear(config.hidden_size, count, use_bias=bias, rngs=rngs)
+        correction = nnx.Param(jnp.zeros((count,), jnp.float32))
+        self.e_score_correction_bias = correction if self.chosen.corrected else None
         make = lambda keys: swiglu.Dense(config, rngs=keys)
         self.experts = nnx.vmap(make)(rngs.split(count))
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Transform ``[B, T, E]``."""
-        weights = jnp.moveaxis(weights_of_all(self.gate(x), self.chosen), -1, 0)  # [N, B, T]
+        correction = self.e_score_correction_bias
+        correction = None if correction is None else correction[...]
+        weights = weights_of_all(self.gate(x), self.chosen, correction)
+        weights = jnp.moveaxis(weights, -1, 0)  # [N, B, T]
         graph, parameters = nnx.split(self.experts)
 
         def body(acc: jax.Array, expert: tuple):
@@ -86,6 +94,8 @@ def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
     if _of(config).router_bias:
         bias = np.asarray(read("gate.bias"), np.float32)
         tiles["router_bias"] = cut(bias, columns).reshape(-1)
+    if _of(config).corrected:
+        tiles["router_correction"] = np.asarray(read("e_score_correction_bias"), np.float32)
     return tiles | jax.tree.map(lambda *tiles: np.stack(tiles), *each)
 
 
@@ -102,7 +112,8 @@ def decode(
     scores = matvec(x, tiles["router"], layer, k)
     if experts.router_bias:
         scores = scores + tiles["router_bias"][layer]
-    numbers, weights = RULES[experts.scoring].choose(scores[: experts.count], experts)
+    correction = tiles["router_correction"][layer] if experts.corrected else None
+    numbers, weights = RULES[experts.scoring].choose(scores[: experts.count], experts, correction)
     places = layer * experts.count + numbers  # in the stack of all layers' experts
     stack = lambda array: array.reshape(-1, *array.shape[2:])
     of = jax.tree.map(stack, _each(tiles))
@@ -127,6 +138,8 @@ def relay(tiles: Weights, layout: LayerLayout) -> dict[str, jax.Array]:
     router = {"router": relay_to_columns(tiles["router"], layout)}
     if _of(layout.config).router_bias:
         router["router_bias"] = bias_to_columns(tiles["router_bias"], layout)
+    if _of(layout.config).corrected:
+        router["router_correction"] = tiles["router_correction"]
     return router | jax.vmap(lambda one: swiglu.relay(one, layout))(_each(tiles))
 
 
@@ -139,7 +152,8 @@ def prefill(
     if experts.router_bias:
         scores = scores + tiles["router_bias"][None, :, None]
     by_token = scores.transpose(0, 2, 3, 1).reshape(*scores.shape[::2], -1)[..., : experts.count]
-    weights = jnp.moveaxis(weights_of_all(by_token, experts), -1, 0)  # [N, l, Y]
+    weights = weights_of_all(by_token, experts, tiles.get("router_correction"))
+    weights = jnp.moveaxis(weights, -1, 0)  # [N, l, Y]
 
     def body(acc: jax.Array, expert: tuple[dict[str, jax.Array], jax.Array]):
         one, weight = expert
@@ -209,7 +223,8 @@ def decode_elements(layout: LayerLayout) -> int:
     """Elements per PE of the most that is alive at once, the residual stream apart."""
     experts = _of(layout.config)
     products = layout.hidden_y + experts.chosen * 2 * layout.ffn_x
-    return max(layout.hidden_y + experts.count + _columns(layout), products + 2 * experts.chosen)
+    scores = experts.count * (1 + experts.corrected)
+    return max(layout.hidden_y + scores + _columns(layout), products + 2 * experts.chosen)
 
 
 def prefill_elements(layout: LayerLayout, tokens: int) -> int:
@@ -232,6 +247,8 @@ def _router(layout: LayerLayout, rows: int) -> Iterator[MatrixTile]:
     yield MatrixTile(Span(rows), columns, packs=False)
     if _of(layout.config).router_bias:
         yield MatrixTile(Span(1), columns, packs=False)
+    if _of(layout.config).corrected:
+        yield MatrixTile(Span(1), Span(_of(layout.config).count), packs=False)
 
 
 def _each(tiles: dict[str, Any]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ _METHODS = "'fp8' (block scales) and 'mxfp4'"
 _IGNORED = frozenset("modules_to_not_convert ignored_layers modules_to_convert dequantize".split())
 _FP8_ONLY: dict[str, tuple[Any, ...]] = {
     "activation_scheme": ("dynamic",),
-    "fmt": ("e4m3",),
+    "fmt": ("e4m3", "float8_e4m3fn"),
     "scale_fmt": ("float", "ue8m0"),
     "expert_dtype": ("fp8",),
 }

@@ -1,0 +1,54 @@
+import shlex
+
+
+def test_a_published_model(wafer):
+    options = ("tune", "qwen3-8b", "--prompt", "512", "--output", "64")
+    record = wafer(*options, "--json").json
+    best = record["best"]
+    assert (record["level"], record["preset"]) == ("cost", "wse2")
+    assert record["mesh"] == best["mesh"]
+    assert record["candidates"][0]["side"] == best["mesh"][0]
+    assert record["context"] == 576
+    refused = [row["refused"] for row in record["candidates"] if row["refused"]]
+    assert any(text.startswith("SRAM: needs ") for text in refused)
+    shown = wafer(*options).out
+    assert "The best with another region is" in shown
+    assert all(command in shown for command in record["next"])
+
+
+def test_the_next_command_places_what_was_chosen(wafer):
+    record = wafer("tune", "qwen3-8b", "--phase", "decode", "--json").json
+    (command,) = record["next"]
+    program, *arguments = shlex.split(command)
+    assert program == "wafer-jax"
+    info = wafer(*arguments, "--json").json
+    assert (info["mesh"], info["wafers"]) == (record["best"]["mesh"], record["best"]["wafers"])
+    assert info["pes"] == record["best"]["pes"]
+
+
+def test_weights_are_not_read(wafer, tiny, tmp_path):
+    (tmp_path / "config.json").write_bytes((tiny / "config.json").read_bytes())
+    options = ("--preset", "toy", "--prompt", "20", "--output", "9", "--json")
+    record = wafer("tune", tmp_path, *options).json
+    assert record["best"]["pes"] <= 64 * 64 * record["best"]["wafers"]
+    assert [command.split()[1] for command in record["next"]] == ["info", "generate"]
+
+
+def test_the_next_command_runs_a_model(wafer, tiny):
+    options = ("--preset", "toy", "--prompt", "3", "--output", "2", "--dtype", "float32", "--json")
+    _, command = wafer("tune", tiny, *options).json["next"]
+    arguments = shlex.split(command)[1:-2]
+    record = wafer(*arguments, "--ids", "5,6,7", "--json").json
+    assert (len(record["ids"]), record["preset"]) == (2, "toy")
+
+
+def test_mistakes(wafer, tiny):
+    assert wafer("tune", "llama3-8b", "--prompt", "9000").error == (
+        "llama3-8b has a context of 8,192 tokens, not 9,128"
+    )
+    assert "phase='train': choose one of" in wafer("tune", "llama3-8b", "--phase", "train").error
+    assert "neither a preset" in wafer("tune", "llama9").error
+    assert "unknown preset 'x'" in wafer("tune", "llama3-8b", "--preset", "x").error
+    assert "choose one of float32" in wafer("tune", "llama3-8b", "--dtype", "int8").error
+    error = wafer("tune", tiny, "--prompt", "60", "--output", "60").error
+    assert error == "tiny has a context of 64 tokens, not 120"

@@ -1,0 +1,180 @@
+"""Choose region, K-tree and layers per region of a model, offline and from closed forms alone.
+
+Time over the side of a region is ragged: tiles that do not divide are padded. So sides are sorted
+into classes of about one size, in each of them those are tried whose products take least, then more
+of the best class; last the K-tree's phases and the layers per region are varied in the best ones.
+"""
+
+import math
+from typing import get_args
+
+from wafer_jax.arguments import shown
+from wafer_jax.errors import WaferError
+from wafer_jax.hardware import HardwareSpec
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.program_image import image_bytes
+from wafer_jax.models.storage import storage_of
+from wafer_jax.models.tuning import Candidate, Tuning
+from wafer_jax.models.tuning_task import Phase, Task
+
+MAX_K = 6
+_SIZE_RATIO = 1.1
+_PER_SIZE = 2
+
+
+def autotune(
+    config: DecoderConfig,
+    hw: HardwareSpec,
+    *,
+    phase: Phase = "both",
+    prompt: int = 1024,
+    output: int = 128,
+    context: int | None = None,
+    dtype: str = "float16",
+    wafers: int | None = None,
+    program_bytes: int | None = None,
+    resident_routes: bool = False,
+) -> Tuning:
+    """Find the square region, the K-tree and the layers per region with the least predicted time.
+
+    Both phases run on the same region, as `Model.generate` has it. A candidate must fit the SRAM,
+    the colours and the input queues.
+
+    Args:
+      config: The model.
+      hw: Machine; its mesh is not looked at.
+      phase: What counts: the prompt ("prefill"), every token of the output ("decode"), or a request
+        ("both"), whose first token is the prefill's.
+      prompt: Tokens of the prompt.
+      output: Tokens to generate.
+      context: Tokens that the KV caches must hold; prompt and output by default.
+      dtype: What weights are stored in, a name of `storage.STORAGES`.
+      wafers: No more than so many wafers.
+      program_bytes: SRAM that the program takes on the PEs of layers; `image_bytes` by default.
+      resident_routes: Whether all routes of a phase stay installed. Otherwise the operators, which
+        run one after another, take each other's colours; that is counted as free.
+
+    Returns:
+      The choice, all candidates with why they were refused, and an explanation.
+
+    Raises:
+      WaferError: Bad arguments, more tokens than the model was made for, or no region that fits.
+    """
+    context = prompt + output if context is None else context
+    program_bytes = image_bytes(hw) if program_bytes is None else program_bytes
+    _check(config, phase, prompt, output, context, wafers)
+    storage_of(dtype)
+    if not 0 <= program_bytes < hw.sram_bytes:
+        raise WaferError(
+            f"program_bytes={shown(program_bytes)}: {hw.name} has {hw.sram_bytes:,} bytes per PE"
+        )
+    task = Task(
+        config=config,
+        hw=hw.replace(mesh=(1, 1)),
+        program_bytes=max(hw.reserved_bytes, program_bytes),
+        phase=phase,
+        prompt=prompt,
+        output=output,
+        context=context,
+        dtype=dtype,
+        wafers=wafers,
+        resident_routes=resident_routes,
+    )
+    best = _search(task)
+    order = sorted(task.tried.values(), key=lambda c: (c.seconds, c.side, c.layers_per_region, c.k))
+    return Tuning(
+        config=config,
+        hw=hw.replace(mesh=(best.side, best.side)),
+        phase=phase,
+        dtype=dtype,
+        context=context,
+        prompt=prompt,
+        output=output,
+        program_bytes=task.program_bytes,
+        best=best,
+        candidates=tuple(order),
+    )
+
+
+def _check(
+    config: DecoderConfig, phase: str, prompt: int, output: int, context: int, wafers: int | None
+) -> None:
+    if phase not in get_args(Phase):
+        raise WaferError(f"phase={shown(phase)}: choose one of {', '.join(get_args(Phase))}")
+    for name, value in (("prompt", prompt), ("output", output), ("wafers", wafers)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise WaferError(f"{name}={shown(value)}: choose a whole number, at least 1")
+    if type(context) is not int or context < prompt + output:
+        raise WaferError(
+            f"context={shown(context)}: {prompt:,} tokens of the prompt and {output:,} of the "
+            f"output need {prompt + output:,}"
+        )
+    if context > config.max_position_embeddings:
+        raise WaferError(
+            f"the model has a context of {config.max_position_embeddings:,} tokens, not {context:,}"
+        )
+
+
+def _search(task: Task) -> Candidate:
+    largest = min(task.hw.device_mesh)
+    sides = [side for side in range(1, largest + 1) if task.fits(side, 1)]
+    if not sides:
+        refused = task.try_out(largest, 2, 1)
+        raise WaferError(
+            f"no square region of {task.hw.name} holds a layer in {task.dtype} with a context of "
+            f"{task.context:,} tokens and a prompt of {task.prompt:,}; {refused.name}: "
+            f"{refused.refused}"
+        )
+    if sides[0] > 1:
+        task.try_out(sides[0] - 1, 2, 1)  # for the table: why not smaller
+    classes = _by_size(task, sides)
+    first_of_all = [side for alike in classes for side in alike[:_PER_SIZE]]
+    k = next((k for k in (2, 1) if _try_sides(task, first_of_all, k)), 2)
+    best = _best(task)
+    near = next(alike for alike in classes if best.side in alike)
+    _try_sides(task, near[: 3 * _PER_SIZE], k)
+    for side in _fastest_sides(task)[:_PER_SIZE]:
+        for k in range(1, MAX_K + 1):
+            task.try_out(side, k, task.most_layers(side))
+    _vary_layers(task)
+    return _best(task)
+
+
+def _by_size(task: Task, sides: list[int]) -> list[list[int]]:
+    """Sides of about one size together, those whose products take least first."""
+    classes: dict[int, list[int]] = {}
+    for side in sides:
+        classes.setdefault(int(math.log(side) / math.log(_SIZE_RATIO)), []).append(side)
+    return [sorted(alike, key=task.estimate) for alike in classes.values()]
+
+
+def _try_sides(task: Task, sides: list[int], k: int) -> bool:
+    """Whether any of them fits."""
+    tried = [task.try_out(side, k, task.most_layers(side)) for side in sides]
+    return not all(candidate.refused for candidate in tried)
+
+
+def _fastest_sides(task: Task) -> list[int]:
+    ordered = sorted(task.tried.values(), key=lambda c: c.seconds)
+    return list(dict.fromkeys(c.side for c in ordered if not c.refused))
+
+
+def _vary_layers(task: Task) -> None:
+    """Other numbers of layers in the best region, and the first that is too many."""
+    best, layers = _best(task), task.config.num_layers
+    most = task.most_layers(best.side)
+    for fewer in {1, (most + 1) // 2}:
+        task.try_out(best.side, best.k, fewer)
+    if most < layers:
+        task.try_out(best.side, best.k, -(-layers // (-(-layers // most) - 1)))
+
+
+def _best(task: Task) -> Candidate:
+    best = min(task.tried.values(), key=lambda c: (c.seconds, c.wafers, c.pes))
+    if not best.refused:
+        return best
+    # What SRAM refuses was tried to show it; the others say what is in the way.
+    closest = min(task.tried.values(), key=lambda c: (c.wafers or math.inf, c.colors, c.k))
+    raise WaferError(
+        f"nothing that was tried fits {task.hw.name}; {closest.name} is refused, {closest.refused}"
+    )

@@ -1,0 +1,200 @@
+"""What the autotuner tried and chose, as a table and in a few sentences."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from wafer_jax.hardware import HardwareSpec
+from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.mesh_costs import PhaseCosts
+from wafer_jax.models.operator_cost import OperatorCost
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """One way to lay a model out.
+
+    Attributes:
+      side: Rows, and columns, of a region.
+      k: Phases of the K-trees.
+      layers_per_region: Consecutive layers that share a region.
+      wafers: Wafers; 0 where the SRAM refuses it.
+      pes: PEs of all regions; 0 likewise.
+      needed_bytes: SRAM of a PE of the fullest region, the program included.
+      colors: Colours that it needs at the same time.
+      input_queues: Input queues of a PE, likewise.
+      prefill: Costs of the prompt; None if it was refused, or is not part of what is tuned.
+      decode: Costs of one token, the middle one of the output; None likewise.
+      seconds: Predicted time; infinite if it was refused.
+      refused: Why, in a few words; empty if it was not.
+    """
+
+    side: int
+    k: int
+    layers_per_region: int
+    wafers: int = 0
+    pes: int = 0
+    needed_bytes: int = 0
+    colors: int = 0
+    input_queues: int = 0
+    prefill: PhaseCosts | None = None
+    decode: PhaseCosts | None = None
+    seconds: float = float("inf")
+    refused: str = ""
+
+    @property
+    def name(self) -> str:
+        """Such as "420x420 PEs, 2 layers per region, K = 2"."""
+        layers = f"{self.layers_per_region} layer{'s' if self.layers_per_region > 1 else ''}"
+        return f"{self.side}x{self.side} PEs, {layers} per region, K = {self.k}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """The outcome of `autotune`.
+
+    Attributes:
+      config: The model.
+      hw: The machine, with the chosen region as its mesh.
+      phase: What was tuned: "prefill", "decode" or "both".
+      dtype: What weights are stored in.
+      context: Tokens that the KV caches hold.
+      prompt: Tokens of the prompt.
+      output: Tokens that are generated.
+      program_bytes: Of a PE's SRAM, for the program.
+      best: The choice.
+      candidates: All that were looked at, the fastest first, refused ones last.
+    """
+
+    config: DecoderConfig
+    hw: HardwareSpec
+    phase: str
+    dtype: str
+    context: int
+    prompt: int
+    output: int
+    program_bytes: int
+    best: Candidate
+    candidates: tuple[Candidate, ...]
+
+    level = "cost"
+
+    @property
+    def frame(self) -> "pd.DataFrame":
+        """One row per candidate; ``refused`` says why it does not fit, or is empty."""
+        import pandas as pd
+
+        rows = [
+            {
+                "side": c.side,
+                "layers_per_region": c.layers_per_region,
+                "k": c.k,
+                "wafers": c.wafers or None,
+                "pes": c.pes or None,
+                "needed_bytes": c.needed_bytes or None,
+                "colors": c.colors or None,
+                "prefill_cycles": c.prefill.cycles if c.prefill else None,
+                "decode_cycles": c.decode.cycles if c.decode else None,
+                "seconds": None if c.refused else c.seconds,
+                "refused": c.refused,
+            }
+            for c in self.candidates
+        ]
+        whole = "wafers pes needed_bytes colors prefill_cycles decode_cycles".split()
+        return pd.DataFrame(rows).astype(dict.fromkeys(whole, "Int64"))
+
+    @property
+    def explanation(self) -> tuple[str, ...]:
+        """Sentences: the choice, what bounds it, and what the next ones lose."""
+        return (self._choice, *self._bounds, self._memory, *self._others)
+
+    @property
+    def _choice(self) -> str:
+        best = self.best
+        parts = [
+            f"{costs.cycles:,} cycles of {name}"
+            for name, costs in (
+                (f"prefill ({self.prompt:,} tokens)", best.prefill),
+                ("decode per token", best.decode),
+            )
+            if costs
+        ]
+        wafers = f"{best.wafers} wafer{'s' if best.wafers > 1 else ''}"
+        return (
+            f"{best.name}: {best.pes:,} PEs on {wafers}, {_time(best.seconds)} "
+            f"({' and '.join(parts)}), predicted at the cost level."
+        )
+
+    @property
+    def _bounds(self) -> Iterable[str]:
+        for name, costs in (("Prefill", self.best.prefill), ("Decode", self.best.decode)):
+            if costs is None:
+                continue
+            runs = [(n, o) for n, o in costs.runs if o.cycles]
+            largest = max(runs, key=lambda run: run[0] * run[1].cycles)
+            share = 100 * largest[0] * largest[1].cycles / costs.cycles
+            yield (
+                f"{name} is bound by {_cause(runs)}; the operator that takes most is "
+                f"{largest[1].operator!r}, {share:.0f} % of its cycles."
+            )
+
+    @property
+    def _memory(self) -> str:
+        fits = [c.side for c in self.candidates if not c.refused]
+        small = [c for c in self.candidates if c.refused.startswith("SRAM") and c.side < min(fits)]
+        note = f"; no region below {min(fits)}x{min(fits)} holds a layer" if small else ""
+        return (
+            f"A PE uses {self.best.needed_bytes:,} of {self.hw.sram_bytes:,} bytes, "
+            f"{self.program_bytes:,} of them for the program{note}."
+        )
+
+    @property
+    def _others(self) -> Iterable[str]:
+        best = self.best
+        fits = [c for c in self.candidates if not c.refused]
+        for text, others in (
+            ("another region", [c for c in fits if c.side != best.side]),
+            ("another K", [c for c in fits if c.side == best.side and c.k != best.k]),
+            ("fewer wafers", [c for c in fits if c.wafers < best.wafers]),
+        ):
+            if others:
+                other = min(others, key=lambda c: c.seconds)
+                more = 100 * (other.seconds / best.seconds - 1)
+                wafers = f" on {other.wafers}" if text == "fewer wafers" else ""
+                yield f"The best with {text} is {other.name}{wafers}: {more:.1f} % more time."
+        if self.phase == "both":
+            yield from self._each_phase(fits)
+
+    def _each_phase(self, fits: list[Candidate]) -> Iterable[str]:
+        alone = [
+            (name, min(fits, key=cycles))
+            for name, cycles in (
+                ("prefill", lambda c: c.prefill.cycles),
+                ("decode", lambda c: c.decode.cycles if c.decode else 0),
+            )
+        ]
+        if any(c.side != self.best.side for _, c in alone):
+            named = " and ".join(f"{name} on {c.side}x{c.side}" for name, c in alone)
+            yield f"Alone, {named} would be fastest of what was tried."
+
+
+def _cause(runs: list[tuple[int, OperatorCost]]) -> str:
+    """Shares of a phase's cycles, the largest first."""
+    total = sum(times * o.cycles for times, o in runs)
+    shares = {
+        "arithmetic": sum(times * o.compute_cycles for times, o in runs),
+        "words on the way into and out of PEs": sum(t * o.communication_cycles for t, o in runs),
+        "waiting for hops, ramps and other PEs": sum(times * o.idle_cycles for times, o in runs),
+    }
+    (first, most), *rest = sorted(shares.items(), key=lambda item: -item[1])
+    others = ", ".join(f"{100 * n / total:.0f} % {name}" for name, n in rest)
+    return f"{first} ({100 * most / total:.0f} %; {others})"
+
+
+def _time(seconds: float) -> str:
+    if seconds >= 1:
+        return f"{seconds:,.2f} s"
+    return f"{1e3 * seconds:,.3g} ms" if seconds >= 1e-3 else f"{1e6 * seconds:,.3g} us"
