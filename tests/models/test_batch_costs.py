@@ -61,6 +61,17 @@ def test_packed_weights_are_unpacked_once():
     assert unpacking(1) == unpacking(4) > 0
 
 
+def test_packed_experts_are_unpacked_once_each_at_most():
+    """Seven experts, two per sequence: two, four, six, and no more than all seven."""
+    config, machine = read_config(FAMILIES["qwen3 moe"]), hardware("wse2", mesh=(4, 4))
+    packed, plain = (place(config, machine, dtype=d) for d in ("q4_0", "float16"))
+    of = lambda placed, batch: operators(decode_costs(placed, [1] * batch))["down"].compute_cycles
+    unpacking = [of(packed, batch) - of(plain, batch) for batch in (1, 2, 3, 4, 9)]
+    one = unpacking[0] / 2
+    assert one > 0
+    assert unpacking == [2 * one, 4 * one, 6 * one, 7 * one, 7 * one]
+
+
 def test_contexts_that_differ_cost_their_own_scores():
     """240 and 48 tokens of 24 rows are 10 and 2 slots, as two of 6."""
     apart, alike = decode_costs(PLACED, [240, 48, 48, 240]), decode_costs(PLACED, [144] * 4)

@@ -176,12 +176,14 @@ def decode_costs(meter: Meter, layout: LayerLayout) -> Iterator[OperatorCost]:
         yield meter.compute("router bias", vector(_columns(layout)))
     yield meter.allreduce("spread the scores", mesh, experts.count, "x")
     yield meter.compute("choose experts", RULES[experts.scoring].cycles(meter, experts))
-    (gate_up, down) = (meter.multiply(tile) for tile in ((hidden, 2 * ffn), (ffn, hidden)))
-    yield meter.allreduce("gate, up", mesh, chosen * 2 * ffn, "y", compute=chosen * gate_up)
+    different = min(experts.count, meter.batch * chosen)  # at most, of all sequences
+    products = lambda tile: chosen * meter.gemv(*tile) + different * meter.unpacking(*tile)
+    gate_up, down = products((hidden, 2 * ffn)), products((ffn, hidden))
+    yield meter.allreduce("gate, up", mesh, chosen * 2 * ffn, "y", compute=gate_up)
     if biased:
         yield meter.compute("gate, up bias", vector(chosen * 2 * ffn))
     yield meter.compute("SiLU", vector(chosen * ffn, instructions + 1))  # and weigh
-    yield meter.allreduce("down", mesh, hidden, "x", compute=chosen * down)
+    yield meter.allreduce("down", mesh, hidden, "x", compute=down)
     if biased:
         yield meter.compute("down bias", chosen * vector(hidden, 2))
 
