@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from wafer_jax.report.audit import audit
     from wafer_jax.report.audit_result import Audit
     from wafer_jax.report.experiments import experiment
+    from wafer_jax.report.reproduction import reproduce
     from wafer_jax.runtime.sweep import sweep
 
 __all__ = [
@@ -108,6 +109,7 @@ __all__ = [
     "record",
     "reduce",
     "replicate",
+    "reproduce",
     "run",
     "runtime",
     "save_program",
@@ -130,6 +132,8 @@ def __getattr__(name: str):
         return getattr(importlib.import_module("wafer_jax.report.audit"), name)
     if name == "experiment":
         return importlib.import_module("wafer_jax.report.experiments").experiment
+    if name == "reproduce":
+        return importlib.import_module("wafer_jax.report.reproduction").reproduce
     if name == "sweep":
         return importlib.import_module("wafer_jax.runtime.sweep").sweep
     raise AttributeError(f"module 'wafer_jax' has no attribute {name!r}")

@@ -102,6 +102,22 @@ def test_no_more_tokens_than_the_model_was_made_for(wafer, tiny):
     assert error == "tiny has a context of 64 tokens, not 65"
 
 
+def test_layers_that_share_a_region(wafer):
+    options = ("--mesh", "704x704", "--dtype", "float16", "--layers-per-region", "12", "--json")
+    record = wafer("info", "llama3-8b", *options).json
+    named = {row["region"]: row["count"] for row in record["regions"]}
+    assert named == {"embedding": 1, "layers 0 to 23": 2, "layers 24 to 31": 1, "head": 1}
+    assert {row["program_bytes"] for row in record["regions"]} == {14_480}
+    assert "choose 1 to 32" in wafer("info", "llama3-8b", "--layers-per-region", "33").error
+
+
+def test_a_program_that_does_not_fit_as_a_whole(wafer, tiny):
+    options = ("info", "smollm2", "--mesh", "24x24", "--context")
+    assert "does not fit as a whole" in wafer(*options, "128").out
+    assert "All of it fits" in wafer("info", "smollm2", "--mesh", "32x32").out
+    assert "nothing more is known" in wafer("info", tiny, "--preset", "toy", "--mesh", "30x30").out
+
+
 def test_a_known_model_has_no_weights(wafer):
     error = wafer("generate", "llama3-8b", "--prompt", "x").error
     assert "known by its configuration only" in error

@@ -1,4 +1,7 @@
 import shlex
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent.parent
 
 
 def test_a_published_model(wafer):
@@ -24,6 +27,12 @@ def test_the_next_command_places_what_was_chosen(wafer):
     info = wafer(*arguments, "--json").json
     assert (info["mesh"], info["wafers"]) == (record["best"]["mesh"], record["best"]["wafers"])
     assert info["pes"] == record["best"]["pes"]
+
+
+def test_the_page_shows_what_it_prints(wafer):
+    page = (ROOT / "docs" / "models.md").read_text()
+    record = wafer("tune", "llama3-8b", "--prompt", "2048", "--output", "128", "--json").json
+    assert all(line in page for line in (*record["explanation"], *record["next"]))
 
 
 def test_weights_are_not_read(wafer, tiny, tmp_path):

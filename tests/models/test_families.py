@@ -15,6 +15,15 @@ from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.parameters import parameter_shapes
 
 TOLERANCE = 1e-5
+_ON_THE_MESH = (
+    "llama 3",
+    "qwen2",
+    "qwen3",
+    "qwen3 moe",
+    "gpt-oss",
+    "gpt-oss, full first",
+    "minimax m2",
+)
 
 
 def assert_close(found, wanted):
@@ -34,7 +43,7 @@ def test_dense(name):
     assert_close(logits, golden()[name])
 
 
-@pytest.mark.parametrize("name", ["llama 3", "qwen2", "qwen3", "qwen3 moe", "minimax m2"])
+@pytest.mark.parametrize("name", _ON_THE_MESH)
 def test_prefill_and_decode_on_the_mesh(name):
     hw = hardware("wse2", mesh=(2, 5)).replace(sram_bytes=1 << 20)
     model = MeshModel(tiny(name), hw)

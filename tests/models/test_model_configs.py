@@ -13,6 +13,8 @@ from wafer_jax.models.parameters import num_parameters
 # Parameters of the published checkpoints, as the hub counts the tensors of their files.
 PARAMETERS = {
     "codellama-34b": 33_743_970_304,
+    "gpt-oss-120b": 116_829_156_672,
+    "gpt-oss-20b": 20_914_757_184,
     "llama2-13b": 13_015_864_320,
     "llama3-8b": 8_030_261_248,
     "qwen2-72b": 72_706_203_648,
@@ -42,5 +44,7 @@ def test_files_have_a_source_and_a_configuration():
 
 
 def test_an_unknown_model():
-    with pytest.raises(WaferError, match="unknown model 'llama9'; known are codellama-34b, llama2"):
+    with pytest.raises(
+        WaferError, match="unknown model 'llama9'; known are codellama-34b, gpt-oss"
+    ):
         model_config("llama9")

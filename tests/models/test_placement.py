@@ -9,7 +9,7 @@ from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.families import read_config
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_memory import layer_bytes
-from wafer_jax.models.placement import kv_capacity, place
+from wafer_jax.models.placement import kv_capacity, place, smallest_side
 
 SMOLLM2 = DecoderConfig(
     vocab_size=49152, hidden_size=576, intermediate_size=1536, num_layers=30, num_heads=9,
@@ -142,6 +142,16 @@ def test_the_kv_cache_of_several_layers():
     assert place(SMOLLM2, hw, context=capacity, **options).frame["free_bytes"].ge(0).all()
     with pytest.raises(WaferError, match="KV capacity of a region of 2 layers of 40x40 PEs"):
         place(SMOLLM2, hw, context=capacity + 1, **options)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "q4_k", "fp8"])
+def test_the_smallest_side_is_found_without_trying_all(dtype):
+    hw = wse2(1, 1)
+    fits = lambda side: (
+        layer_bytes(LayerLayout(LLAMA3_8B, (side, side)), dtype, 1, 1).used_bytes <= hw.data_bytes
+    )
+    assert smallest_side(LLAMA3_8B, hw, dtype) == next(s for s in range(1, 751) if fits(s))
+    assert smallest_side(LLAMA3_8B, hardware("toy"), dtype) is None
 
 
 @pytest.mark.parametrize("layers", [0, 31, -1, 1.0, True])

@@ -19,6 +19,7 @@ from wafer_jax.cli.experiment import experiment
 from wafer_jax.cli.generate import generate
 from wafer_jax.cli.info import info
 from wafer_jax.cli.programs import run, show
+from wafer_jax.cli.report import report
 from wafer_jax.cli.sweep import sweep
 from wafer_jax.cli.tune import tune
 from wafer_jax.cli.validate import validate
@@ -36,7 +37,20 @@ app = typer.Typer(
     add_completion=False,
     rich_markup_mode="rich",
 )
-for command in (demo, generate, check, info, tune, run, show, sweep, audit, validate, experiment):
+for command in (
+    demo,
+    generate,
+    check,
+    info,
+    tune,
+    run,
+    show,
+    sweep,
+    audit,
+    validate,
+    experiment,
+    report,
+):
     app.command()(command)
 
 

@@ -4,6 +4,7 @@ import importlib.util
 
 import numpy as np
 
+from wafer_jax.models.activations import ClampedSwiGLU
 from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.config import DecoderConfig, RopeConfig, YarnScaling
 from wafer_jax.models.families import FAMILIES
@@ -32,8 +33,8 @@ def forward(checkpoint: Checkpoint, ids: list[int]) -> tuple[np.ndarray, np.ndar
     transformers.logging.disable_progress_bar()
     family = checkpoint.config.family
     config = transformers.AutoConfig.for_model(family, **_attributes(checkpoint.config))
-    weights = {_published_name(n, family): w for n, w in checkpoint.weights.items()}
-    state = {name: torch.from_numpy(np.array(w)) for name, w in weights.items()}
+    tensors = FAMILIES[family].published(checkpoint.weights)
+    state = {name: torch.from_numpy(np.array(w)) for name, w in tensors.items()}
     if checkpoint.config.tie_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     # Its own loader, which knows what it calls the tensors of a checkpoint inside.
@@ -49,15 +50,6 @@ def forward(checkpoint: Checkpoint, ids: list[int]) -> tuple[np.ndarray, np.ndar
         out = model.eval()(torch.tensor([ids]), output_hidden_states=True)
     hidden = np.stack([h[0].numpy() for h in out.hidden_states[:-1]])
     return out.logits[0].numpy(), hidden
-
-
-def _published_name(name: str, family: str) -> str:
-    """What checkpoints of a family call a parameter."""
-    if family != "minimax_m2":
-        return name
-    for ours, theirs in {"gate": "w1", "down": "w2", "up": "w3"}.items():
-        name = name.replace(f".{ours}_proj.", f".{theirs}.") if ".experts." in name else name
-    return name.replace(".mlp.", ".block_sparse_moe.")
 
 
 def _attributes(config: DecoderConfig) -> dict:
@@ -78,6 +70,7 @@ def _attributes(config: DecoderConfig) -> dict:
         "bos_token_id": None,
         "eos_token_id": None,
         **_experts(config),
+        **_windows(config),
     }
 
 
@@ -111,10 +104,24 @@ def _partial(config: DecoderConfig) -> dict:
     return {"partial_rotary_factor": config.rope.rotary_dim / config.head_dim}
 
 
+def _windows(config: DecoderConfig) -> dict:
+    if config.window is None:
+        return {}
+    names = {"full": "full_attention", "sliding": "sliding_attention"}
+    types = [names[kind] for kind in config.attention] * config.periods
+    return {"layer_types": types, "sliding_window": config.window}
+
+
 def _experts(config: DecoderConfig) -> dict:
     if config.experts is None:
         return {}
-    return {
+    clamped = {}
+    if isinstance(config.activation, ClampedSwiGLU):
+        clamped = {
+            "swiglu_alpha": config.activation.alpha,
+            "swiglu_limit": config.activation.limit,
+        }
+    return clamped | {
         "num_experts": config.experts.count,
         "num_experts_per_tok": config.experts.chosen,
         "norm_topk_prob": config.experts.renormalise,

@@ -76,6 +76,7 @@ def tune(
         "context": tuning.context,
         "prompt": prompt,
         "output": output,
+        "resident_routes": resident_routes,
         "program_bytes": tuning.program_bytes,
         "best": {
             "mesh": [best.side, best.side],
@@ -123,7 +124,7 @@ def _show(out: Output, name: str, tuning: "Tuning", commands: list[str]) -> None
         "",
         f"The fastest of {len(frame)} that were tried (level: cost):",
         "",
-        table(fits.drop(columns="refused").head(_SHOWN)),
+        table(fits.drop(columns="refused").dropna(axis=1, how="all").head(_SHOWN)),
     )
     if len(refused):
         shown = refused.filter(["side", "layers_per_region", "k", "refused"]).head(_SHOWN)

@@ -74,11 +74,27 @@ def balance(tiles: jax.Array, length: jax.Array | int, slots: int, slot_axis: in
     Returns:
       The same axes with S places per row, zero where no token is.
     """
-    places, rows = tiles.shape[slot_axis], tiles.shape[-2]
+    return take_tokens(tiles, held(length, slots, tiles.shape[-2]), slot_axis)
+
+
+def take_tokens(tiles: jax.Array, number: jax.Array, slot_axis: int = 0) -> jax.Array:
+    """Put the tokens of a prompt where a KV cache has them.
+
+    Args:
+      tiles: As for `balance`.
+      number: [S, Y] int32, the token of every place, negative where there is none.
+      slot_axis: Axis of the places.
+
+    Returns:
+      The same axes with S places per row, zero where no token is.
+
+    Raises:
+      WaferError: An axis of the mesh.
+    """
+    places = tiles.shape[slot_axis]
     axis = slot_axis % tiles.ndim
     if axis >= tiles.ndim - 2:
         raise WaferError(f"slot_axis {slot_axis} is an axis of the mesh in {tiles.shape}")
-    number = held(length, slots, rows)
     token = jnp.maximum(number, 0)
     where: list = [slice(None)] * tiles.ndim
     where[axis], where[-2] = token % places, token // places

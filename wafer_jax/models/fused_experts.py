@@ -1,4 +1,4 @@
-"""Tensors of a checkpoint that hold all experts of a layer at once, split to one parameter each."""
+"""Tensors of a checkpoint that hold all experts of a layer at once, and one parameter of each."""
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -49,6 +49,40 @@ def split_experts(
             for inner, rows in fused[tail].items():
                 one = _expert(parameter, latest, number, rows, output_axis % len(parameter.shape))
                 yield f"{prefix}{experts}{number}.{inner}", one
+
+
+def fuse_experts(
+    weights: Mapping[str, np.ndarray], fused: Fused, output_axis: int
+) -> dict[str, np.ndarray]:
+    """Undo `split_experts`.
+
+    Args:
+        weights: name to array, as `parameter_shapes` lists them.
+        fused: what each fused tensor is made of.
+        output_axis: as for `split_experts`.
+
+    Returns:
+        Name to array, fused tensors instead of experts.
+    """
+    inner = {name: (tail, rows) for tail, parts in fused.items() for name, rows in parts.items()}
+    tensors: dict[str, np.ndarray] = {}
+    pieces: dict[str, list[tuple[int, slice, np.ndarray]]] = {}
+    for name, values in weights.items():
+        prefix, experts, rest = name.rpartition("experts.")
+        number, _, tail = rest.partition(".")
+        if experts and tail in inner:
+            target, rows = inner[tail]
+            pieces.setdefault(f"{prefix}experts.{target}", []).append((int(number), rows, values))
+        else:
+            tensors[name] = values
+    for name, parts in pieces.items():
+        count = 1 + max(number for number, _, _ in parts)
+        outputs = sum(len(values) for number, _, values in parts if number == 0)
+        whole = np.empty((count, outputs, *parts[0][2].shape[1:]), np.float32)
+        for number, rows, values in parts:
+            whole[number, rows] = values
+        tensors[name] = np.ascontiguousarray(np.moveaxis(whole, 1, output_axis))
+    return tensors
 
 
 def _expert(

@@ -208,7 +208,7 @@ def _decode_layer(
 ) -> Iterator[OperatorCost]:
     residual = meter.vector(layout.hidden_y)
     yield _norm(meter, "attention norm", layout.mesh, layout.hidden_y)
-    yield from attention.decode_costs(meter, layout, context)
+    yield from attention.decode_costs(_of_attention(meter, layout), layout, context)
     yield meter.compute("attention residual", residual)
     yield _norm(meter, "feed-forward norm", layout.mesh, layout.hidden_y)
     yield from kind_of(layout.config).decode_costs(meter, layout)
@@ -221,11 +221,17 @@ def _prefill_layer(
     rows = tile_size(tokens, layout.mesh[0])
     residual = meter.vector(rows * layout.hidden_x)
     yield _prompt_norm(meter, "attention norm", layout, rows)
-    yield from attention.prefill_costs(meter, layout, tokens)
+    yield from attention.prefill_costs(_of_attention(meter, layout), layout, tokens)
     yield meter.compute("attention residual", residual)
     yield _prompt_norm(meter, "feed-forward norm", layout, rows)
     yield from kind_of(layout.config).prefill_costs(meter, layout, rows)
     yield meter.compute("feed-forward residual", residual)
+
+
+def _of_attention(meter: Meter, layout: LayerLayout) -> Meter:
+    """For the format that its projections have."""
+    has_experts = layout.config.experts is not None
+    return replace(meter, storage=meter.storage.of_attention(has_experts))
 
 
 def _prompt_norm(meter: Meter, name: str, layout: LayerLayout, rows: int) -> OperatorCost:

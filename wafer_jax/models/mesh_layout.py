@@ -168,6 +168,12 @@ class LayerLayout:
         query = head * c.queries_per_kv + np.arange(c.queries_per_kv)[:, None, None, None]
         return np.where(kv != PAD, query * c.head_dim + inside, PAD)
 
+    @cached_property
+    def query_index(self) -> np.ndarray:
+        """[heads, G, groups] int: query head of each place of each group of columns, or PAD."""
+        first = self.q_index[:, :, 0, 0, : self.groups * self.columns : self.columns]
+        return np.where(first != PAD, first // self.config.head_dim, PAD)
+
     @property
     def q_columns(self) -> np.ndarray:
         """[X, q] int: rows of the q projection that each column of PEs holds, or PAD."""

@@ -7,7 +7,7 @@ tile row by row. Decode's and prefill's layout of the weights share their memory
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -20,6 +20,8 @@ from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.storage import STORAGES, MatrixTile, Span, Storage, storage_of
 
 _SUM_BYTES = DTYPE_BYTES["float32"]
+
+_Stored = tuple[tuple[MatrixTile, Storage], ...]
 
 
 @dataclass(frozen=True)
@@ -142,18 +144,30 @@ def vocab_bytes(layout: VocabLayout, dtype: str, batch: int = 1) -> RegionBytes:
 
 def _layer_weights(layout: LayerLayout, attention: ModuleType, storage: Storage) -> int:
     """Bytes per PE, of the larger one of the two layouts."""
-    size = storage.vector_bytes
+    size, feed_forward = storage.vector_bytes, kind_of(layout.config)
     of = lambda tiles, hidden: (
-        sum(tile.count * tile.bytes_in(storage) for tile in tiles) + 2 * hidden * size
+        sum(tile.count * tile.bytes_in(s) for tile, s in tiles) + 2 * hidden * size
     )
-    decode = of(_decode_tiles(layout, attention), layout.hidden_y)
-    feed_forward = kind_of(layout.config).prefill_tiles(layout)
-    prefill = of((*attention.prefill_tiles(layout), *feed_forward), layout.hidden_x)
+    tiles = attention.prefill_tiles(layout), feed_forward.prefill_tiles(layout)
+    prefill = of(_stored(layout, storage, *tiles), layout.hidden_x)
+    decode = of(_decode_tiles(layout, attention, storage), layout.hidden_y)
     return max(decode, prefill) + attention.vector_elements(layout) * size
 
 
-def _decode_tiles(layout: LayerLayout, attention: ModuleType) -> tuple[MatrixTile, ...]:
-    return *attention.decode_tiles(layout), *kind_of(layout.config).decode_tiles(layout)
+def _decode_tiles(layout: LayerLayout, attention: ModuleType, storage: Storage) -> _Stored:
+    feed_forward = kind_of(layout.config).decode_tiles(layout)
+    return _stored(layout, storage, attention.decode_tiles(layout), feed_forward)
+
+
+def _stored(
+    layout: LayerLayout,
+    storage: Storage,
+    attention: Iterable[MatrixTile],
+    feed_forward: Iterable[MatrixTile],
+) -> _Stored:
+    """Tiles with their formats."""
+    of_attention = storage.of_attention(layout.config.experts is not None)
+    return *((tile, of_attention) for tile in attention), *((t, storage) for t in feed_forward)
 
 
 def _decode_buffers(
@@ -164,7 +178,8 @@ def _decode_buffers(
         attention.decode_elements(layout, context),
         kind_of(layout.config).decode_elements(layout),
     )
-    row = max(tile.unpacked_row(storage) for tile in _decode_tiles(layout, attention))
+    tiles = _decode_tiles(layout, attention, storage)
+    row = max(tile.unpacked_row(of_tile) for tile, of_tile in tiles)
     elements = batch * (layout.hidden_y + max(operators)) + row
     return elements * DTYPE_BYTES[storage.compute] + batch * attention.step_bytes(layout)
 
@@ -176,16 +191,17 @@ def _prefill_buffers(
     height, width = layout.mesh
     tokens, feed_forward = tile_size(prompt, height), kind_of(layout.config)
     size = DTYPE_BYTES[storage.compute]
+    of_attention = storage.of_attention(layout.config.experts is not None)
     kept = feed_forward.prefill_elements(layout, tokens) * size
 
-    def product(tile: MatrixTile) -> int:
+    def product(tile: MatrixTile, storage: Storage) -> int:
         left, columns = tile.rows.size * height // width, tile.columns.size
         moving = 2 * tokens * left * size + tile.bytes_in(storage)
         return moving + tile.unpacked_row(storage) * size + tokens * columns * _SUM_BYTES
 
     operators = (
-        *(product(tile) for tile in attention.prefill_tiles(layout)),
+        *(product(tile, of_attention) for tile in attention.prefill_tiles(layout)),
         attention.prefill_bytes(layout, tokens, size),
-        *(product(tile) + kept for tile in feed_forward.prefill_tiles(layout)),
+        *(product(tile, storage) + kept for tile in feed_forward.prefill_tiles(layout)),
     )
     return tokens * layout.hidden_x * size + max(operators)

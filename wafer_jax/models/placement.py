@@ -9,6 +9,7 @@ what does not fit goes on the next wafer (pipeline parallelism, WaferLLM, arXiv 
 4).
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -242,6 +243,35 @@ def kv_capacity(
     return max(0, bisect_left(range(hw.data_bytes), True, key=over) - 1) * rows
 
 
+def smallest_side(
+    config: DecoderConfig,
+    hw: HardwareSpec,
+    dtype: str,
+    context: int = 1,
+    prompt: int = 1,
+    layers_per_region: int = 1,
+    batch: int = 1,
+) -> int | None:
+    """Side of the smallest square region of layers that fits; None where none does.
+
+    Args:
+      config: The model.
+      hw: Machine; its mesh is not looked at.
+      dtype: As for `place`.
+      context: Likewise.
+      prompt: Likewise.
+      layers_per_region: Likewise.
+      batch: Likewise.
+    """
+    needed = lambda side: largest_region_bytes(
+        LayerLayout(config, (side, side)), dtype, context, prompt, layers_per_region, batch
+    )
+    # However they are cut, all PEs together hold what one would.
+    least = max(1, math.isqrt(needed(1).weights_bytes // hw.data_bytes))
+    sides = range(least, min(hw.device_mesh) + 1)
+    return next((side for side in sides if _fits(needed(side), hw)), None)
+
+
 def _check_layers(
     layer: LayerLayout,
     hw: HardwareSpec,
@@ -288,10 +318,8 @@ def _advice(
     layers: int,
     batch: int,
 ) -> str:
-    for side in range(1, min(hw.device_mesh) + 1):
-        layout = LayerLayout(config, (side, side))
-        if _fits(largest_region_bytes(layout, dtype, context, prompt, layers, batch), hw):
-            return f"choose another mesh: the smallest square that fits is {side}x{side}"
+    if side := smallest_side(config, hw, dtype, context, prompt, layers, batch):
+        return f"choose another mesh: the smallest square that fits is {side}x{side}"
     if layers > 1:
         return f"choose fewer layers per region: no square region of {hw.name} is enough"
     return f"use a smaller model or a larger machine: no square region of {hw.name} is enough"

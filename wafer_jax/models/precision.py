@@ -30,9 +30,10 @@ def check_dtype(dtype: str) -> None:
 def stored_weights(checkpoint: Checkpoint, dtype: str) -> Mapping[str, np.ndarray | PackedMatrix]:
     """Store every parameter in a format.
 
-    Projections, those of experts too, take the format, the embedding and the head the one that goes
-    with it; norms, biases and routers stay in float32 beside packed projections. What the
-    checkpoint already stores in the wanted format keeps its codes.
+    Projections, those of experts too, take the format (where there are experts, attention may have
+    another one: of MXFP4 it is bfloat16), the embedding and the head the one that goes with it;
+    norms, biases and routers stay in float32 beside packed projections. What the checkpoint already
+    stores in the wanted format keeps its codes.
 
     Args:
       checkpoint: The model.
@@ -48,12 +49,13 @@ def stored_weights(checkpoint: Checkpoint, dtype: str) -> Mapping[str, np.ndarra
     storage = storage_of(dtype)
     if dtype == "float32":
         return checkpoint.weights
+    attention = storage.of_attention(checkpoint.config.experts is not None).name
     stored = {}
     for name, weight in checkpoint.weights.items():
         if name in _VOCABULARY:
             wanted = storage.vocabulary
         elif name.endswith("_proj.weight"):
-            wanted = dtype
+            wanted = dtype if ".mlp." in name else attention
         else:
             wanted = "float32" if storage.is_packed else dtype
         stored[name] = _store(checkpoint, name, weight, wanted)

@@ -57,6 +57,7 @@ class Storage:
       block: Rows (of the axis that a product contracts) and columns that share factors.
       block_bytes: Their factors.
       instructions: Vector instructions that turn a row of a tile into numbers.
+      beside_experts: Format of attention's projections beside experts in this one.
     """
 
     name: str
@@ -66,6 +67,13 @@ class Storage:
     block: tuple[int, int] = (1, 1)
     block_bytes: int = 0
     instructions: int = 0
+    beside_experts: str | None = None
+
+    def of_attention(self, has_experts: bool) -> "Storage":
+        """Format of the projections of attention."""
+        if has_experts and self.beside_experts is not None:
+            return STORAGES[self.beside_experts]
+        return self
 
     @property
     def is_packed(self) -> bool:
@@ -137,11 +145,11 @@ STORAGES = {
         _ggml("q3_k", 3, 256, 110, "q6_k", 5),
         _ggml("q2_k", 2, 256, 84, "q6_k", 3),
         Storage("fp8", 8, "bfloat16", "bfloat16", (128, 128), 4, 2),
-        Storage("mxfp4", 4, "bfloat16", "bfloat16", (32, 1), 1, 3),
+        Storage("mxfp4", 4, "bfloat16", "bfloat16", (32, 1), 1, 3, beside_experts="bfloat16"),
     )
 }
 """By name. GGUF files of 4 bits keep the embedding in Q8_0, those of K-quants in Q6_K, FP8 and
-MXFP4 checkpoints in bfloat16."""
+MXFP4 checkpoints in bfloat16; MXFP4 checkpoints of models with experts pack only these."""
 
 
 def storage_of(dtype: str) -> Storage:

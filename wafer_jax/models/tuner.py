@@ -91,6 +91,7 @@ def autotune(
         prompt=prompt,
         output=output,
         program_bytes=task.program_bytes,
+        resident_routes=resident_routes,
         best=best,
         candidates=tuple(order),
     )

@@ -65,6 +65,7 @@ class Tuning:
       prompt: Tokens of the prompt.
       output: Tokens that are generated.
       program_bytes: Of a PE's SRAM, for the program.
+      resident_routes: Whether all routes of a phase are installed at the same time.
       best: The choice.
       candidates: All that were looked at, the fastest first, refused ones last.
     """
@@ -77,6 +78,7 @@ class Tuning:
     prompt: int
     output: int
     program_bytes: int
+    resident_routes: bool
     best: Candidate
     candidates: tuple[Candidate, ...]
 
@@ -114,18 +116,16 @@ class Tuning:
     @property
     def _choice(self) -> str:
         best = self.best
-        parts = [
-            f"{costs.cycles:,} cycles of {name}"
-            for name, costs in (
-                (f"prefill ({self.prompt:,} tokens)", best.prefill),
-                ("decode per token", best.decode),
-            )
-            if costs
-        ]
+        parts = []
+        if best.prefill:
+            parts.append(f"prefill of {self.prompt:,} tokens in {best.prefill.cycles:,} cycles")
+        if best.decode:
+            speed = f"{best.decode.tokens_per_s:,.0f} tokens/s"
+            parts.append(f"decode of a token in {best.decode.cycles:,} ({speed})")
         wafers = f"{best.wafers} wafer{'s' if best.wafers > 1 else ''}"
         return (
-            f"{best.name}: {best.pes:,} PEs on {wafers}, {_time(best.seconds)} "
-            f"({' and '.join(parts)}), predicted at the cost level."
+            f"{best.name}: {best.pes:,} PEs on {wafers}, {_time(best.seconds)} for the request, "
+            f"{', '.join(parts)}."
         )
 
     @property
@@ -148,8 +148,15 @@ class Tuning:
         note = f"; no region below {min(fits)}x{min(fits)} holds a layer" if small else ""
         return (
             f"A PE uses {self.best.needed_bytes:,} of {self.hw.sram_bytes:,} bytes, "
-            f"{self.program_bytes:,} of them for the program{note}."
+            f"{self.program_bytes:,} of them for the program{note}. {self._colors}"
         )
+
+    @property
+    def _colors(self) -> str:
+        colors = f"{self.best.colors} of {self.hw.colors} colours"
+        if self.resident_routes:
+            return f"All routes of a phase together take {colors}."
+        return f"Operators take up to {colors}, one after another."
 
     @property
     def _others(self) -> Iterable[str]:

@@ -65,8 +65,9 @@ class ComplianceTable:
     lines: tuple[Line, ...]
     notes: tuple[str, ...]
 
-    def tables(self) -> list[RenderableType]:
-        """For a rich console."""
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row per line, as it is shown."""
         rows = []
         for line in self.lines:
             values = map(_short, line.values or [None] * len(self.heads))
@@ -76,7 +77,11 @@ class ComplianceTable:
                 | dict(zip(self.heads, values, strict=True))
                 | {"measured": measured, "paper": line.claim, "agrees": cell(line.agrees)}
             )
-        return [table(pd.DataFrame(rows), self.title), "", *self.notes]
+        return pd.DataFrame(rows)
+
+    def tables(self) -> list[RenderableType]:
+        """For a rich console."""
+        return [table(self.frame, self.title), "", *self.notes]
 
     def __str__(self) -> str:
         return rendered(self.tables())

@@ -8,6 +8,7 @@ import json
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
+from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -19,7 +20,7 @@ from wafer_jax.errors import WaferError
 from wafer_jax.hardware import configs_dir
 from wafer_jax.report.audit_result import rendered
 from wafer_jax.report.files import atomic, check_output
-from wafer_jax.report.frames import cell, heading, plain, table
+from wafer_jax.report.frames import heading, is_number, plain, table, texts
 from wafer_jax.report.plots import check_plot, new_figure
 from wafer_jax.report.provenance import provenance_line
 from wafer_jax.runtime.sweep import evaluate
@@ -122,11 +123,7 @@ class Experiment:
     def markdown(self) -> str:
         """The same as Markdown."""
         parts = [f"# {self.name}", self.title, provenance_line(self.origin)]
-        for section in self.sections:
-            parts += [f"## {section.title}", _markdown_table(section.frame)]
-            parts += [section.note] if section.note else []
-        parts += ["## Statements of the paper, and whether ours say the same"]
-        parts += [_markdown_statement(s) for s in self.statements]
+        parts += markdown_body(self.sections, self.statements, "##")
         return "\n\n".join(parts) + "\n"
 
     def record(self) -> dict[str, Any]:
@@ -167,7 +164,17 @@ class Experiment:
             figures.write_text(text + "\n", encoding="utf-8")
         return paths
 
-    def _save(self, path: Path) -> None:
+    def png(self) -> bytes:
+        """The plot as a file's content.
+
+        Raises:
+          WaferError: matplotlib is missing.
+        """
+        content = BytesIO()
+        self._save(content)
+        return content.getvalue()
+
+    def _save(self, path: Path | BytesIO) -> None:
         figure = new_figure(self.plot_inches)
         self.draw(figure)
         figure.savefig(path, dpi=110)
@@ -244,16 +251,26 @@ def _cycles(point: Point) -> int:
     return row["cycles"]
 
 
-def _markdown_table(frame: pd.DataFrame) -> str:
+def markdown_body(
+    sections: Iterable[Section], statements: Iterable[Statement], hashes: str
+) -> list[str]:
+    """Paragraphs of tables and statements, their titles with so many ``hashes``."""
+    parts: list[str] = []
+    for section in sections:
+        parts += [f"{hashes} {section.title}", markdown_table(section.frame)]
+        parts += [section.note] if section.note else []
+    if lines := [_markdown_statement(s) for s in statements]:
+        parts += [f"{hashes} Statements of the paper, and whether ours say the same", *lines]
+    return parts
+
+
+def markdown_table(frame: pd.DataFrame) -> str:
+    """A frame as a table of Markdown."""
     heads = [heading(str(name)).replace("\n", ", ") for name in frame.columns]
-    percents = [str(name).endswith("_percent") for name in frame.columns]
-    numbers = [pd.api.types.is_numeric_dtype(frame[name]) for name in frame.columns]
-    lines = [heads, ["---:" if number else "---" for number in numbers]]
-    for row in frame.itertuples(index=False):
-        lines.append(
-            [f"{v:.1f}" if p and v == v else cell(v) for v, p in zip(row, percents, strict=True)]
-        )
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    numbers = [is_number(frame[name]) for name in frame.columns]
+    lines = [heads, ["---:" if number else "---" for number in numbers], *texts(frame)]
+    escaped = [[text.replace("|", "\\|") for text in line] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
 
 def _markdown_statement(statement: Statement) -> str:

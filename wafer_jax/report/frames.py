@@ -25,15 +25,28 @@ def table(frame: pd.DataFrame, title: str | None = None) -> Table:
     result = Table(title=title, title_justify="left", title_style="bold", header_style="bold",
                    box=None, pad_edge=False, padding=(0, 2, 0, 0))  # fmt: skip
     for name in frame.columns:
-        number = pd.api.types.is_numeric_dtype(frame[name]) and frame[name].dtype != bool
+        number = is_number(frame[name])
         last = name == frame.columns[-1]  # the only one that may wrap
         result.add_column(heading(str(name)), justify="right" if number else "left",
                           no_wrap=not last or number, overflow="fold",
                           vertical="bottom" if number else "top")  # fmt: skip
-    forms = [_percent if str(n).endswith("_percent") else cell for n in frame.columns]
-    for row in frame.itertuples(index=False):
-        result.add_row(*(Text(form(value)) for form, value in zip(forms, row, strict=True)))
+    for line in texts(frame):
+        result.add_row(*map(Text, line))
     return result
+
+
+def is_number(column: Any) -> bool:
+    """Whether a column holds numbers, which stand to the right."""
+    return pd.api.types.is_numeric_dtype(column) and column.dtype != bool
+
+
+def texts(frame: pd.DataFrame) -> list[list[str]]:
+    """The cells of a frame for people, row by row."""
+    forms = [_percent if str(n).endswith("_percent") else cell for n in frame.columns]
+    return [
+        [form(value) for form, value in zip(forms, row, strict=True)]
+        for row in frame.itertuples(index=False, name=None)
+    ]
 
 
 def heading(name: str) -> str:
@@ -57,9 +70,9 @@ def cell(value: Any) -> str:
     return str(value)
 
 
-def _percent(value: float) -> str:
+def _percent(value: float | None) -> str:
     """Percents stand under each other with one decimal."""
-    return "" if math.isnan(value) else f"{value:.1f}"
+    return "" if value is None or math.isnan(value) else f"{value:.1f}"
 
 
 def _real(value: float) -> str:

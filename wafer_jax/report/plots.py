@@ -82,6 +82,17 @@ def plot_validation(points: pd.DataFrame, path: str | Path) -> None:
       WaferError: As for ``check_plot``.
     """
     path = check_plot(path)
+    figure = validation_figure(points)
+    with atomic(path) as temporary:
+        figure.savefig(temporary, dpi=150)
+
+
+def validation_figure(points: pd.DataFrame):
+    """The figure of `plot_validation`.
+
+    Raises:
+      WaferError: matplotlib is missing.
+    """
     figure = new_figure((6.5, 6))
     axes = figure.subplots()
     drawn = points[(points["published"] > 0) & (points["ours"] > 0)]
@@ -95,8 +106,7 @@ def plot_validation(points: pd.DataFrame, path: str | Path) -> None:
     axes.set(xlabel="published, in its unit", ylabel="ours, in the same unit")
     axes.set_title("Published figures against ours", fontsize=11)
     axes.spines[["top", "right"]].set_visible(False)
-    with atomic(path) as temporary:
-        figure.savefig(temporary, dpi=150)
+    return figure
 
 
 def new_figure(size: tuple[float, float]):

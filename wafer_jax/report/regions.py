@@ -6,7 +6,7 @@ from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_memory import largest_region_bytes
-from wafer_jax.models.placement import Placement, Region, kv_capacity
+from wafer_jax.models.placement import Placement, Region, kv_capacity, smallest_side
 from wafer_jax.models.program_image import image_bytes
 from wafer_jax.models.storage import STORAGES
 
@@ -53,8 +53,8 @@ def regions(placement: Placement) -> pd.DataFrame:
 def _name(members: list[Region]) -> str:
     if len(members) == 1:
         return members[0].name
-    first, last = members[0].name, members[-1].name.split()[-1]
-    return f"{first} to {last}"
+    shared = any(len(member.layers) > 1 for member in members)
+    return f"layer{'s' * shared} {members[0].layers[0]} to {members[-1].layers[-1]}"
 
 
 def what_fits(config: DecoderConfig, hw: HardwareSpec) -> pd.DataFrame:
@@ -70,15 +70,10 @@ def what_fits(config: DecoderConfig, hw: HardwareSpec) -> pd.DataFrame:
     """
     rows = []
     for dtype in STORAGES:
-        sides = range(1, min(hw.device_mesh) + 1)
-        side = next((s for s in sides if _fits(config, hw, (s, s), dtype)), None)
-        fits = _fits(config, hw, hw.mesh, dtype)
+        side = smallest_side(config, hw, dtype)
+        needed = largest_region_bytes(LayerLayout(config, hw.mesh), dtype, context=1, prompt=1)
+        fits = needed.used_bytes <= hw.data_bytes
         capacity = kv_capacity(LayerLayout(config, hw.mesh), hw, dtype) if fits else 0
         rows.append((dtype, side, fits, capacity))
     frame = pd.DataFrame(rows, columns=["dtype", "smallest_side", "fits", "kv_capacity"])
     return frame.astype({"smallest_side": "Int64"})
-
-
-def _fits(config: DecoderConfig, hw: HardwareSpec, mesh: tuple[int, int], dtype: str) -> bool:
-    memory = largest_region_bytes(LayerLayout(config, mesh), dtype, context=1, prompt=1)
-    return memory.used_bytes <= hw.data_bytes

@@ -56,10 +56,10 @@ What a PE holds:
 
 from types import ModuleType
 
-from wafer_jax.models.attention import full
+from wafer_jax.models.attention import full, sliding
 from wafer_jax.models.config import DecoderConfig
 
-KINDS: dict[str, ModuleType] = {"full": full}
+KINDS: dict[str, ModuleType] = {"full": full, "sliding": sliding}
 """By the entries of ``DecoderConfig.attention``."""
 
 

@@ -43,12 +43,19 @@ def scores_of(
     return scores * layout.config.head_dim**-0.5
 
 
-def softmax(scores: jax.Array, seen: jax.Array, k: int) -> jax.Array:
-    """Softmax of [S, m, G, Y, g] over S and Y where [S, Y] is seen: two allreduces along Y."""
+def softmax(scores: jax.Array, seen: jax.Array, sinks: jax.Array | None, k: int) -> jax.Array:
+    """Softmax of [S, m, G, Y, g] over S and Y where [S, Y] is seen: two allreduces along Y.
+
+    The sinks [m, G, g] are one logit more, which every PE adds to what the allreduces gave.
+    """
     scores = jnp.where(seen[:, None, None, :, None], scores, -jnp.inf)
     top = allreduce_ktree.apply(jnp.max(scores, axis=0), k, "y", broadcast=False, op="max")
+    if sinks is not None:
+        top = jnp.maximum(top, sinks[:, :, None])
     weights = jnp.exp(scores - top[None])
     total = allreduce_ktree.apply(jnp.sum(weights, axis=0), k, "y", broadcast=False)
+    if sinks is not None:
+        total = total + jnp.exp(sinks[:, :, None] - top)
     return weights / total[None]
 
 

@@ -83,13 +83,21 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
     return jnp.concatenate([x, passing], axis=-1)
 
 
-def causal(length: jax.Array, tokens: int, positions: int) -> jax.Array:
-    """``[T, S] bool``: the positions that each of the new tokens sees."""
-    position = length + jnp.arange(tokens, dtype=jnp.int32)
-    return jnp.arange(positions, dtype=jnp.int32)[None, :] <= position[:, None]
+def causal(length: jax.Array, tokens: int, positions: int, window: int | None = None) -> jax.Array:
+    """``[T, S] bool``: the positions that each of the new tokens sees, in a window or all."""
+    position = length + jnp.arange(tokens, dtype=jnp.int32)[:, None]
+    key = jnp.arange(positions, dtype=jnp.int32)[None, :]
+    seen = key <= position
+    return seen if window is None else seen & (key > position - window)
 
 
-def attend(q: jax.Array, keys: jax.Array, values: jax.Array, seen: jax.Array) -> jax.Array:
+def attend(
+    q: jax.Array,
+    keys: jax.Array,
+    values: jax.Array,
+    seen: jax.Array,
+    sinks: jax.Array | None = None,
+) -> jax.Array:
     """Softmax attention.
 
     Args:
@@ -97,6 +105,7 @@ def attend(q: jax.Array, keys: jax.Array, values: jax.Array, seen: jax.Array) ->
         keys: ``[B, K, S, D]``.
         values: ``[B, K, S, D]``.
         seen: ``[T, S] bool``.
+        sinks: ``[H] float32``, one more logit per head, to which no value belongs; or None.
 
     Returns:
         ``[B, H, T, D]``.
@@ -107,5 +116,9 @@ def attend(q: jax.Array, keys: jax.Array, values: jax.Array, seen: jax.Array) ->
     scores = (q @ keys.swapaxes(-1, -2)) * head_dim**-0.5
     scores = scores.reshape(batch, kv_heads, -1, tokens, positions)
     scores = jnp.where(seen[None, None, None], scores, -jnp.inf)
-    weights = jax.nn.softmax(scores, axis=-1).reshape(batch, kv_heads, -1, positions)
+    if sinks is not None:
+        logit = sinks.reshape(1, kv_heads, -1, 1, 1)
+        scores = jnp.concatenate([scores, jnp.broadcast_to(logit, (*scores.shape[:-1], 1))], -1)
+    weights = jax.nn.softmax(scores, axis=-1)[..., :positions]
+    weights = weights.reshape(batch, kv_heads, -1, positions)
     return (weights @ values).reshape(batch, -1, tokens, head_dim)

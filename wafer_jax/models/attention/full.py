@@ -6,7 +6,7 @@ prefill they lie with their tokens (WaferLLM, arXiv 2502.04563, sections 4.1 to 
 Axes as in `mesh_layout`; P layers of a stack, l tokens per row in prefill.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -47,8 +47,9 @@ _NORMS = {"head": head_norm, "all": norm_of_all_heads}
 Weights = dict[str, Any]
 """In decode "qkv" [P, e, Y, X * (q + 2 kv)], queries, keys and values of a column side by side, and
 "out" [P, q, X, Y * e]; where the model has them, "qkv_bias" [P, X * (q + 2 kv)], "out_bias"
-[P, Y * e], and "q_norm" and "k_norm": [P, 2, p, X] for one head, or [P, m, G, 2, p, X] for all of
-them, with both halves of every RoPE pair. In prefill one layer's, [k, n, Y, X], biases [n, X]."""
+[P, Y * e], "q_norm" and "k_norm": [P, 2, p, X] for one head, or [P, m, G, 2, p, X] for all of
+them, with both halves of every RoPE pair, and "sinks" [P, m, G, g]. In prefill one layer's,
+[k, n, Y, X], biases [n, X]."""
 
 
 class Step(NamedTuple):
@@ -78,6 +79,8 @@ def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
         of_all = config.qk_norm == "all"
         shapes["q_norm.weight"] = (config.q_size if of_all else config.head_dim,)
         shapes["k_norm.weight"] = (config.kv_size if of_all else config.head_dim,)
+    if config.sinks:
+        shapes["sinks"] = (config.num_heads,)
     return shapes
 
 
@@ -93,7 +96,8 @@ class Dense(nnx.Module):
         sizes = (c.q_size, c.kv_size) if c.qk_norm == "all" else (c.head_dim, c.head_dim)
         norms = (RMSNorm(size, c.rms_norm_eps) for size in sizes)
         self.q_norm, self.k_norm = norms if c.qk_norm else (None, None)
-        self.head_dim = c.head_dim
+        self.sinks = nnx.Param(jnp.zeros((c.num_heads,), jnp.float32)) if c.sinks else None
+        self.head_dim, self.window = c.head_dim, None
 
     def __call__(
         self, x: jax.Array, cache: KVCache, layer: jax.Array, step: dense_heads.Step
@@ -118,8 +122,9 @@ class Dense(nnx.Module):
         q, k, v = by_head(q), by_head(k), by_head(v)  # [B, heads, T, D]
         q, k = (dense_heads.rotate(t, step.cos, step.sin) for t in (q, k))
         cache = cache.put(k, v, layer, step.length)
-        seen = dense_heads.causal(step.length, tokens, cache.capacity)
-        mixed = dense_heads.attend(q, cache.keys[layer], cache.values[layer], seen)
+        seen = dense_heads.causal(step.length, tokens, cache.capacity, self.window)
+        sinks = None if self.sinks is None else self.sinks[...]
+        mixed = dense_heads.attend(q, cache.keys[layer], cache.values[layer], seen, sinks)
         return self.o_proj(mixed.swapaxes(1, 2).reshape(batch, tokens, -1)), cache
 
 
@@ -154,6 +159,8 @@ def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
         keys = layout.kv_index[:, None] if of_all else layout.head_index
         tiles["q_norm"] = cut(vector("q_norm.weight"), queries)
         tiles["k_norm"] = cut(vector("k_norm.weight"), keys)
+    if config.sinks:
+        tiles["sinks"] = cut(vector("sinks"), layout.query_index)
     return tiles
 
 
@@ -202,7 +209,8 @@ def decode(
     keys = lax.dynamic_index_in_dim(cache.keys, layer, keepdims=False)  # [S, m, d, Y, X]
     values = lax.dynamic_index_in_dim(cache.values, layer, keepdims=False)
     scores = decode_heads.scores_of(q, keys, layout, k, accumulate)
-    share = decode_heads.softmax(scores, step.seen, k)
+    sinks = tiles["sinks"][layer] if "sinks" in tiles else None
+    share = decode_heads.softmax(scores, step.seen, sinks, k)
     mixed = decode_heads.mix(share, values, layout, k, accumulate)
     out = project(mixed.T, tiles["out"], layer, k, accumulate)
     if "out_bias" in tiles:
@@ -220,13 +228,25 @@ def relay(tiles: Weights, layout: LayerLayout) -> Weights:
         relaid["qkv_bias"] = bias_to_columns(tiles["qkv_bias"], layout)
     if "out_bias" in tiles:
         relaid["out_bias"] = vector_to_hidden(tiles["out_bias"], layout)
-    return relaid | {name: tiles[name] for name in ("q_norm", "k_norm") if name in tiles}
+    return relaid | {name: tiles[name] for name in ("q_norm", "k_norm", "sinks") if name in tiles}
 
 
 def prefill(
     tiles: Weights, x: jax.Array, length: jax.Array, layout: LayerLayout, values: Values, k: int
 ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
-    """A prompt's [l, ex, Y, X], normalised, to [l, ex, Y, X]; keys and values [l, m, d, Y, X].
+    """A prompt's [l, ex, Y, X], normalised, to [l, ex, Y, X]; keys and values [l, m, d, Y, X]."""
+    return prefill_within(None, tiles, x, layout, values, k)
+
+
+def prefill_within(
+    window: int | None,
+    tiles: Weights,
+    x: jax.Array,
+    layout: LayerLayout,
+    values: Values,
+    k: int,
+) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    """`prefill` with a window of tokens that each one sees, itself included; None: all.
 
     What fills the rows up comes after all real tokens, which never see it.
     """
@@ -243,7 +263,8 @@ def prefill(
         q, keys = norm(q, tiles["q_norm"], layout, k), norm(keys, tiles["k_norm"], layout, k)
     q, keys = prefill_heads.rotate(q, *angles), prefill_heads.rotate(keys, *angles)[:, :, 0]
     v = v.reshape(tokens, heads, -1, *mesh)
-    mixed = prefill_heads.attend(q, keys, v, layout, values, k)
+    sinks = tiles.get("sinks")
+    mixed = prefill_heads.attend(q, keys, v, layout, values, k, window=window, sinks=sinks)
     mixed = pad(mixed, 1, layout.contracted(layout.q_x))
     out = gemm.apply(mixed, tiles["out"], values=values)
     if "out_bias" in tiles:
@@ -253,6 +274,14 @@ def prefill(
 
 def decode_costs(meter: Meter, layout: LayerLayout, context: int) -> Iterator[OperatorCost]:
     """Operators of one token that sees so many tokens, itself included."""
+    heads = head_costs.decode(meter, layout, context)
+    yield from costs_around(meter, layout, [shift.put_costs(meter, layout), *heads])
+
+
+def costs_around(
+    meter: Meter, layout: LayerLayout, cached: Iterable[OperatorCost]
+) -> Iterator[OperatorCost]:
+    """Operators of one token, those that have to do with the cache given."""
     mesh, hidden = layout.mesh, layout.hidden_y
     yield meter.matvec("q, k, v", mesh, (hidden, layout.qkv_x), "y")
     if layout.config.qkv_bias:
@@ -260,8 +289,7 @@ def decode_costs(meter: Meter, layout: LayerLayout, context: int) -> Iterator[Op
     if layout.config.qk_norm:
         yield head_costs.norms(meter, layout, 1)
     yield head_costs.rope(meter, layout, 1)
-    yield shift.put_costs(meter, layout)
-    yield from head_costs.decode(meter, layout, context)
+    yield from cached
     yield meter.matvec("o", mesh, (layout.q_x, hidden), "x")
     if layout.config.out_bias:
         yield meter.compute("o bias", meter.vector(hidden))
@@ -318,7 +346,8 @@ def vector_elements(layout: LayerLayout) -> int:
     biases = layout.qkv_x * config.qkv_bias
     biases += max(layout.hidden_x, layout.hidden_y) * config.out_bias
     norms = {None: 0, "head": 4 * layout.pairs, "all": layout.q_x + layout.kv_x}
-    return biases + norms[config.qk_norm]
+    sinks = layout.heads * config.queries_per_kv * config.sinks
+    return biases + norms[config.qk_norm] + sinks
 
 
 def cache_bytes(layout: LayerLayout, context: int, size: int) -> int:

@@ -10,6 +10,7 @@ from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost,
 from wafer_jax.models.storage import Span
 
 _SUM_BYTES = DTYPE_BYTES["float32"]
+_SINK = 1 + 1 + EXP + 1  # into the maximum, subtract it, exponential, into the sum
 
 
 def norms(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:
@@ -48,6 +49,7 @@ def decode(meter: Meter, layout: LayerLayout, context: int) -> Iterator[Operator
     heads = layout.heads * layout.config.queries_per_kv
     group, every = (mesh[0], layout.columns), heads * slots
     sum_of = lambda compute: meter.allreduce("", mesh, heads, "y", compute=compute)
+    sinks = vector(heads, _SINK) * layout.config.sinks
 
     products = heads * meter.gemv(part, slots) + vector(every)
     yield meter.allreduce("scores", group, every, "x", copies=layout.groups, compute=products)
@@ -55,7 +57,7 @@ def decode(meter: Meter, layout: LayerLayout, context: int) -> Iterator[Operator
         "softmax",
         sum_of(heads * vector(slots)),
         sum_of(vector(every, 1 + EXP) + heads * vector(slots)),
-        meter.compute("", vector(heads, RECIPROCAL) + heads * vector(slots)),
+        meter.compute("", vector(heads, RECIPROCAL) + heads * vector(slots) + sinks),
     )
     products = heads * meter.gemv(slots, part)
     yield meter.allreduce("attention output", mesh, layout.q_x, "y", compute=products)
@@ -70,6 +72,7 @@ def prefill(meter: Meter, layout: LayerLayout, rows: int) -> Iterator[OperatorCo
     sum_of = lambda compute: meter.allreduce(
         "", group, queries, "x", copies=layout.groups, compute=compute
     )
+    sinks = vector(queries, _SINK) * layout.config.sinks
 
     sizes = (per_kv * rows * height, part * layout.columns, padded * height)
     each = meter.matmul_transposed("", group, sizes, layout.groups)
@@ -79,7 +82,7 @@ def prefill(meter: Meter, layout: LayerLayout, rows: int) -> Iterator[OperatorCo
         "softmax",
         sum_of(queries * vector(keys)),
         sum_of(vector(queries * keys, 1 + EXP) + queries * vector(keys)),
-        meter.compute("", vector(queries, RECIPROCAL) + queries * vector(keys)),
+        meter.compute("", vector(queries, RECIPROCAL) + queries * vector(keys) + sinks),
     )
     sizes = (per_kv * rows * height, padded * height, part * layout.columns)
     each = meter.matmul("", group, sizes, layout.groups)

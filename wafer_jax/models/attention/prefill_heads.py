@@ -36,12 +36,21 @@ def rotate(x: jax.Array, cos: jax.Array, sin: jax.Array) -> jax.Array:
 
 
 def attend(
-    q: jax.Array, keys: jax.Array, v: jax.Array, layout: LayerLayout, values: Values, k: int
+    q: jax.Array,
+    keys: jax.Array,
+    v: jax.Array,
+    layout: LayerLayout,
+    values: Values,
+    k: int,
+    *,
+    window: int | None,
+    sinks: jax.Array | None,
 ) -> jax.Array:
     """Causal attention of q [l, m, G, d, Y, X], keys and v [l, m, d, Y, X]: [l, q, Y, X].
 
-    The G queries of a key/value head are further rows of one product. Keys count in whole blocks of
-    both axes of its mesh; padded ones are masked.
+    A token sees a window of so many, itself included, or all. Sinks are [m, G, g]. The G queries of
+    a key/value head are further rows of one product. Keys count in whole blocks of both axes of its
+    mesh; padded ones are masked.
     """
     tokens, heads, group, d, rows, width = q.shape
     padded = layout.attention_rows(tokens)
@@ -49,25 +58,36 @@ def attend(
     q = jnp.moveaxis(q, 1, 3).reshape(layout.groups, heads, group * tokens, d, rows, -1)
     keys, v = (pad(jnp.moveaxis(t, 1, 2), 2, padded) for t in (keys, v))
     scores = gemm_transposed.apply(q, keys, values=values) * layout.config.head_dim**-0.5
-    seen = _causal(tokens, padded, scores.shape[-3], rows, layout.columns)
+    seen = _causal(tokens, padded, scores.shape[-3], rows, layout.columns, window)
     seen = np.tile(seen, (group, 1, 1, 1))[None, None]
-    share = _softmax(jnp.where(seen, scores, -jnp.inf), k)
+    if sinks is not None:  # [g, m, G l, 1, 1]
+        sinks = jnp.repeat(jnp.moveaxis(sinks, -1, 0), tokens, axis=2)[..., None, None]
+    share = _softmax(jnp.where(seen, scores, -jnp.inf), sinks, k)
     mixed = gemm.apply(share, v, values=values)  # [g, m, G l, d, Y, c]
     mixed = mixed.reshape(layout.groups, heads, group, tokens, d, rows, -1)
     mixed = jnp.moveaxis(mixed, (0, 3), (-2, 0))  # [l, m, G, d, Y, g, c]
     return pad(mixed.reshape(tokens, layout.q_x, rows, -1), 3, width)
 
 
-def _softmax(scores: jax.Array, k: int) -> jax.Array:
-    """Softmax of [..., M, n, Y, c] over n and c: two small allreduces along the rows."""
+def _softmax(scores: jax.Array, sinks: jax.Array | None, k: int) -> jax.Array:
+    """Softmax of [..., M, n, Y, c] over n and c: two small allreduces along the rows.
+
+    The sinks [..., M, 1, 1] are one logit more, which every PE adds to what the allreduces gave.
+    """
     top = allreduce_ktree.apply(jnp.max(scores, axis=-3), k, "x", broadcast=False, op="max")
+    if sinks is not None:
+        top = jnp.maximum(top, sinks)
     weights = jnp.exp(scores - jnp.expand_dims(top, -3))
     total = allreduce_ktree.apply(jnp.sum(weights, axis=-3), k, "x", broadcast=False)
+    if sinks is not None:
+        total = total + jnp.exp(sinks - top)
     return weights / jnp.expand_dims(total, -3)
 
 
-def _causal(tokens: int, padded: int, keys: int, rows: int, columns: int) -> np.ndarray:
-    """[l, n, Y, c] bool: which keys each query sees.
+def _causal(
+    tokens: int, padded: int, keys: int, rows: int, columns: int, window: int | None
+) -> np.ndarray:
+    """[l, n, Y, c] bool: which keys each query sees, of a window or of all.
 
     Query i of row y is token y l + i. Keys are numbered row by row with ``padded`` places per row,
     and cut over the columns.
@@ -76,7 +96,8 @@ def _causal(tokens: int, padded: int, keys: int, rows: int, columns: int) -> np.
     number = np.arange(columns) * keys + np.arange(keys)[:, None]  # [n, c]
     row, place = number // padded, number % padded
     key = np.where(place < tokens, row * tokens + place, tokens * rows)
-    return key[None, :, None, :] <= query[:, None, :, None]
+    behind = query[:, None, :, None] - key[None, :, None, :]
+    return (behind >= 0) & (behind < (window or tokens * rows))
 
 
 def _by_group(tiles: jax.Array, layout: LayerLayout) -> jax.Array:

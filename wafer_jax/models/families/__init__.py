@@ -8,6 +8,7 @@ from wafer_jax.errors import WaferError
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.config_reader import HANDLED, IGNORED, MUST_EQUAL, ConfigReader, show
 from wafer_jax.models.families.family import Family
+from wafer_jax.models.families.gpt_oss import GPT_OSS
 from wafer_jax.models.families.llama import LLAMA
 from wafer_jax.models.families.minimax_m2 import MINIMAX_M2
 from wafer_jax.models.families.qwen2 import QWEN2
@@ -15,7 +16,7 @@ from wafer_jax.models.families.qwen3 import QWEN3
 from wafer_jax.models.families.qwen3_moe import QWEN3_MOE
 
 FAMILIES: dict[str, Family] = {
-    family.model_type: family for family in (LLAMA, QWEN2, QWEN3, QWEN3_MOE, MINIMAX_M2)
+    family.model_type: family for family in (LLAMA, QWEN2, QWEN3, QWEN3_MOE, GPT_OSS, MINIMAX_M2)
 }
 """By Hugging Face's ``model_type``."""
 

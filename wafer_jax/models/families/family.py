@@ -4,12 +4,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.config_reader import ConfigReader
 from wafer_jax.models.quantized.stored import Parameter
 
 Found = Iterable[tuple[str, Parameter]]
 """Tensors of a checkpoint by name."""
+Arrays = Mapping[str, np.ndarray]
+"""The same, read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,7 @@ class Family:
         ignored: attributes that change nothing here, although they may in another family.
         internal: from a checkpoint's tensors to the model's parameters, where names differ or one
             tensor holds several of them.
+        published: the other way round, for arrays.
         must_equal: attributes that would change the logits, with the values that are implemented.
     """
 
@@ -36,3 +41,4 @@ class Family:
     ignored: frozenset[str] = frozenset()
     must_equal: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     internal: Callable[[Found, DecoderConfig], Found] = lambda found, config: found
+    published: Callable[[Arrays], Arrays] = lambda weights: weights

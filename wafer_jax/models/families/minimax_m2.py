@@ -18,7 +18,7 @@ from wafer_jax.models.config_reader import (
     show,
 )
 from wafer_jax.models.families.expert_counts import read_experts
-from wafer_jax.models.families.family import Family, Found
+from wafer_jax.models.families.family import Arrays, Family, Found
 from wafer_jax.models.quantized.stored import Parameter
 
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
@@ -78,6 +78,15 @@ def _internal(found: Found, config: DecoderConfig) -> Iterator[tuple[str, Parame
         yield _EXPERT.sub(lambda m: f".experts.{m[1]}.{_PROJECTIONS[m[2]]}.", name), parameter
 
 
+def _published(weights: Arrays) -> Arrays:
+    found = {}
+    for name, values in weights.items():
+        for theirs, ours in _PROJECTIONS.items():
+            name = name.replace(f".{ours}.", f".{theirs}.")
+        found[name.replace(".mlp.", ".block_sparse_moe.")] = values
+    return found
+
+
 MINIMAX_M2 = Family(
     model_type="minimax_m2",
     architecture="MiniMaxM2ForCausalLM",
@@ -105,4 +114,5 @@ MINIMAX_M2 = Family(
         "use_routing_bias": (True,),
     },
     internal=_internal,
+    published=_published,
 )
