@@ -102,6 +102,15 @@ def test_no_more_tokens_than_the_model_was_made_for(wafer, tiny):
     assert error == "tiny has a context of 64 tokens, not 65"
 
 
+def test_without_a_mesh_a_large_model_gets_the_smallest_that_does(wafer, tiny):
+    assert wafer("info", "smollm2", "--json").json["mesh"] == [24, 24]
+    record = wafer("info", "gpt-oss-120b", "--dtype", "mxfp4", "--json").json
+    side = {row["dtype"]: row["smallest_side"] for row in record["what_fits"]}["mxfp4"]
+    assert record["mesh"] == [side, side]
+    assert "no square region of toy is enough" in wafer("info", "qwen3-8b", "--preset", "toy").error
+    assert wafer("info", tiny, "--preset", "toy", "--json").json["mesh"] == [24, 24]
+
+
 def test_layers_that_share_a_region(wafer):
     options = ("--mesh", "704x704", "--dtype", "float16", "--layers-per-region", "12", "--json")
     record = wafer("info", "llama3-8b", *options).json

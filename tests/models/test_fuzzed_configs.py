@@ -51,7 +51,7 @@ MEANS = {
     "hidden_size": {"hidden_size", "head_dim"},
     "intermediate_size": {"intermediate_size"},
     "moe_intermediate_size": {"intermediate_size"},
-    "num_hidden_layers": {"num_layers"},
+    "num_hidden_layers": {"num_layers", "attention"},
     "num_attention_heads": {"num_heads", "num_kv_heads", "head_dim"},
     "num_key_value_heads": {"num_kv_heads"},
     "head_dim": {"head_dim", "rope"},
@@ -72,6 +72,13 @@ MEANS = {
     "partial_rotary_factor": {"rope"},
     "rotary_dim": {"rope"},
     "layer_types": {"attention"},
+    "full_attention_interval": {"attention"},
+    "linear_num_key_heads": {"delta"},
+    "linear_num_value_heads": {"delta"},
+    "linear_key_head_dim": {"delta"},
+    "linear_value_head_dim": {"delta"},
+    "linear_conv_kernel_dim": {"delta"},
+    "shared_expert_intermediate_size": {"experts"},
     "sliding_window": {"window"},
     "swiglu_limit": {"activation"},
     "swiglu_alpha": {"activation"},
@@ -222,10 +229,30 @@ def small_config(attributes) -> DecoderConfig | None:
 def test_a_weird_but_valid_model_is_placed_or_refused(attributes, mesh, tokens, dtype, k):
     config = small_config(attributes)
     assert config is not None
-    hw = hardware("toy", mesh=mesh)
-    placement = or_one_line(lambda: place(config, hw, context=tokens, prompt=tokens, dtype=dtype))
+    placed_or_refused(config, hardware("toy", mesh=mesh), tokens, dtype, k)
+
+
+@fuzz
+@given(
+    st.sampled_from([*FAMILIES]),
+    st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    st.integers(1, 60),
+    st.integers(1, 4),
+    st.integers(1, 5),
+)
+def test_every_family_is_placed_or_refused(name, mesh, tokens, k, layers):
+    hw = hardware("toy", mesh=mesh).replace(sram_bytes=8192)
+    placed_or_refused(read_config(FAMILIES[name]), hw, tokens, "bfloat16", k, layers)
+
+
+def placed_or_refused(config, hw, tokens, dtype, k, layers_per_region=1):
+    options = {"context": tokens, "prompt": tokens, "dtype": dtype}
+    placement = or_one_line(
+        lambda: place(config, hw, layers_per_region=layers_per_region, **options)
+    )
     if placement is None:
         return
     assert placement.frame["free_bytes"].ge(0).all()
+    assert [i for r in placement.regions for i in r.layers] == list(range(config.num_layers))
     assert decode_costs(placement, tokens, k).cycles > 0
     assert prefill_costs(placement, tokens, k).cycles > 0

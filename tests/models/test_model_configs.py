@@ -31,6 +31,10 @@ def test_sizes_are_the_published_ones(name):
     assert num_parameters(model_config(name)) == PARAMETERS[name]
 
 
+def test_minimax_m2_has_about_what_its_card_says():
+    assert num_parameters(model_config("minimax-m2")) == pytest.approx(229e9, rel=2e-3)
+
+
 def test_every_model_says_where_it_comes_from():
     for name in model_names():
         assert "on the Hugging Face hub" in model_source(name)

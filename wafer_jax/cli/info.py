@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wafer_jax.cli.inputs import check_context, checked_config, machine
-from wafer_jax.cli.options import Dtype, Json, LayersPerRegion, Mesh, Preset
+from wafer_jax.cli.inputs import check_context, checked_config, device, machine
+from wafer_jax.cli.options import Dtype, Json, LayersPerRegion, Preset
 from wafer_jax.cli.output import Output
 from wafer_jax.hardware import HardwareSpec, configs_dir, hardware, load_spec, preset_names
 
 if TYPE_CHECKING:
+    from wafer_jax.models.config import DecoderConfig
     from wafer_jax.models.placement import Placement
 
 
@@ -21,7 +22,14 @@ def info(
         str | None,
         typer.Argument(help="A preset, its YAML file, or a model; without it, list the presets."),
     ] = None,
-    mesh: Mesh = "24x24",
+    mesh: Annotated[
+        str | None,
+        typer.Option(
+            "--mesh",
+            metavar="YxX",
+            help="PEs of a region of layers; 24x24, or the smallest square that holds them.",
+        ),
+    ] = None,
     preset: Preset = "wse2",
     context: Annotated[
         int | None,
@@ -43,7 +51,8 @@ def info(
     elif Path(what).suffix in (".yaml", ".yml"):
         _machine(out, load_spec(what))
     else:
-        _model(out, what, machine(preset, mesh), context, dtype, layers_per_region)
+        hw = device(preset) if mesh is None else machine(preset, mesh)
+        _model(out, what, hw, mesh is None, context, dtype, layers_per_region)
 
 
 def _list(out: Output) -> None:
@@ -105,6 +114,7 @@ def _model(
     out: Output,
     source: str,
     hw: HardwareSpec,
+    any_mesh: bool,
     context: int | None,
     dtype: str,
     layers_per_region: int,
@@ -120,9 +130,10 @@ def _model(
     name, config = checked_config(out, source)
     context = context or min(128, config.max_position_embeddings)
     check_context(name, config, context)
-    parameters = num_parameters(config)
-    fits = what_fits(config, hw)
+    if any_mesh:
+        hw = _smallest(config, hw, dtype, context, layers_per_region)
     placement = place(config, hw, context=context, dtype=dtype, layers_per_region=layers_per_region)
+    parameters, fits = num_parameters(config), what_fits(config, hw)
     frame = regions(placement)
     height, width = hw.mesh
     layers = "a layer" if layers_per_region == 1 else f"{layers_per_region} layers"
@@ -161,6 +172,17 @@ def _model(
             "what_fits": fits,
         },
     )
+
+
+def _smallest(
+    config: "DecoderConfig", hw: HardwareSpec, dtype: str, context: int, layers_per_region: int
+) -> HardwareSpec:
+    """24x24 PEs, or if they do not hold a region of layers, the smallest square that does."""
+    from wafer_jax.models.placement import smallest_side
+
+    least = smallest_side(config, hw, dtype, context, layers_per_region=layers_per_region)
+    side = min(max(least or 1, 24), *hw.device_mesh)
+    return hw.replace(mesh=(side, side))
 
 
 def _program_note(placement: "Placement") -> str:

@@ -7,7 +7,7 @@ tile row by row. Decode's and prefill's layout of the weights share their memory
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 
@@ -107,6 +107,21 @@ def layers_of_regions(config: DecoderConfig, layers_per_region: int) -> list[ran
     ]
 
 
+def different_region_bytes(
+    layout: LayerLayout,
+    dtype: str,
+    context: int,
+    prompt: int,
+    layers_per_region: int = 1,
+    batch: int = 1,
+) -> Iterator[RegionBytes]:
+    """Every kind of region of layers, one after another; arguments as for `region_bytes`."""
+    period = len(layout.config.attention)
+    runs = layers_of_regions(layout.config, layers_per_region)
+    for run in {(run.start % period, len(run)): run for run in runs}.values():
+        yield region_bytes(layout, dtype, context, prompt, run, batch)
+
+
 def largest_region_bytes(
     layout: LayerLayout,
     dtype: str,
@@ -116,10 +131,7 @@ def largest_region_bytes(
     batch: int = 1,
 ) -> RegionBytes:
     """The region of layers that needs most; arguments as for `region_bytes`."""
-    period = len(layout.config.attention)
-    runs = layers_of_regions(layout.config, layers_per_region)
-    different = {(run.start % period, len(run)): run for run in runs}.values()
-    regions = [region_bytes(layout, dtype, context, prompt, run, batch) for run in different]
+    regions = different_region_bytes(layout, dtype, context, prompt, layers_per_region, batch)
     return max(regions, key=lambda region: region.used_bytes)
 
 

@@ -22,6 +22,7 @@ from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_memory import (
     RegionBytes,
+    different_region_bytes,
     largest_region_bytes,
     layers_of_regions,
     region_bytes,
@@ -263,13 +264,13 @@ def smallest_side(
       layers_per_region: Likewise.
       batch: Likewise.
     """
-    needed = lambda side: largest_region_bytes(
+    regions = lambda side: different_region_bytes(
         LayerLayout(config, (side, side)), dtype, context, prompt, layers_per_region, batch
     )
     # However they are cut, all PEs together hold what one would.
-    least = max(1, math.isqrt(needed(1).weights_bytes // hw.data_bytes))
-    sides = range(least, min(hw.device_mesh) + 1)
-    return next((side for side in sides if _fits(needed(side), hw)), None)
+    weights = max(region.weights_bytes for region in regions(1))
+    sides = range(max(1, math.isqrt(weights // hw.data_bytes)), min(hw.device_mesh) + 1)
+    return next((s for s in sides if all(_fits(region, hw) for region in regions(s))), None)
 
 
 def _check_layers(

@@ -14,7 +14,7 @@ from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_costs import PhaseCosts, decode_costs, prefill_costs
 from wafer_jax.models.mesh_layout import LayerLayout
-from wafer_jax.models.mesh_memory import largest_region_bytes
+from wafer_jax.models.mesh_memory import different_region_bytes, largest_region_bytes
 from wafer_jax.models.operator_cost import Meter
 from wafer_jax.models.placement import place
 from wafer_jax.models.storage import MatrixTile, storage_of
@@ -71,7 +71,10 @@ class Task:
 
     def fits(self, side: int, layers: int) -> bool:
         """Whether the SRAM does."""
-        return self.needed_bytes(side, layers) <= self.hw.sram_bytes
+        room = self.hw.sram_bytes - self.program_bytes
+        layout = LayerLayout(self.config, (side, side))
+        regions = different_region_bytes(layout, self.dtype, self.context, self.prompt, layers)
+        return all(region.used_bytes <= room for region in regions)
 
     def most_layers(self, side: int) -> int:
         """Layers that fit a region where one does, spread evenly over as few regions."""
