@@ -8,7 +8,7 @@ from rich.console import Console
 
 from wafer_jax.hardware import hardware, preset_names
 from wafer_jax.report.capacities import capacities
-from wafer_jax.report.frames import cell, heading, plain, records, table
+from wafer_jax.report.frames import cell, heading, plain, records, table, texts
 from wafer_jax.report.provenance import provenance
 
 
@@ -79,3 +79,8 @@ def test_provenance():
     assert found["preset_hash"] == spec.hash != provenance(hardware("wse2"))["preset_hash"]
     assert (found["mesh"], found["seed"], found["level"]) == ([3, 5], 4, "bulk")
     assert found["jax_version"] == jax.__version__
+
+
+def test_percents_have_one_decimal_and_no_negative_zero():
+    frame = pd.DataFrame({"error_percent": [-0.04, 12.345, None, -3.0]})
+    assert texts(frame) == [["0.0"], ["12.3"], [""], ["-3.0"]]

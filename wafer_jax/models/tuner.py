@@ -142,11 +142,12 @@ def _search(task: Task) -> Candidate:
 
 
 def _by_size(task: Task, sides: list[int]) -> list[list[int]]:
-    """Sides of about one size together, those whose products take least first."""
+    """Sides of about one size together, those that fit the wafers and compute least first."""
+    promise = lambda side: (task.over_wafers(side), task.estimate(side))
     classes: dict[int, list[int]] = {}
     for side in sides:
         classes.setdefault(int(math.log(side) / math.log(_SIZE_RATIO)), []).append(side)
-    return [sorted(alike, key=task.estimate) for alike in classes.values()]
+    return [sorted(alike, key=promise) for alike in classes.values()]
 
 
 def _try_sides(task: Task, sides: list[int], k: int) -> bool:

@@ -16,7 +16,7 @@ from wafer_jax.models.mesh_costs import PhaseCosts, decode_costs, prefill_costs
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_memory import different_region_bytes, largest_region_bytes
 from wafer_jax.models.operator_cost import Meter
-from wafer_jax.models.placement import place
+from wafer_jax.models.placement import Placement, place
 from wafer_jax.models.storage import MatrixTile, storage_of
 from wafer_jax.models.tuning import Candidate
 
@@ -85,6 +85,15 @@ class Task:
         regions = -(-self.config.num_layers // low)
         return -(-self.config.num_layers // regions)
 
+    def over_wafers(self, side: int) -> bool:
+        """Whether even with as many layers as fit a region there are too many wafers."""
+        if self.wafers is None:
+            return False
+        try:
+            return self._place(side, self.most_layers(side)).wafers > self.wafers
+        except WaferError:
+            return True
+
     def estimate(self, side: int) -> float:
         """Cycles of the products alone, which say which of the sides of about one size is best.
 
@@ -134,14 +143,7 @@ class Task:
             why = f"SRAM: needs {needed:,} of {hw.sram_bytes:,} bytes per PE"
             return Candidate(**found, refused=why)
         try:
-            placement = place(
-                self.config,
-                hw.replace(mesh=(side, side)),
-                context=self.context,
-                prompt=self.prompt,
-                dtype=self.dtype,
-                layers_per_region=layers,
-            )
+            placement = self._place(side, layers)
         except WaferError as refusal:
             return Candidate(**found, refused=f"SRAM: {refusal}")
         found |= {"wafers": placement.wafers, "pes": placement.num_pes}
@@ -162,6 +164,16 @@ class Task:
         cycles = prefill.cycles if prefill else 0
         cycles += self.decode_steps * decode.cycles if decode else 0
         return Candidate(**found, prefill=prefill, decode=decode, seconds=hw.seconds(cycles))
+
+    def _place(self, side: int, layers: int) -> Placement:
+        return place(
+            self.config,
+            self.hw.replace(mesh=(side, side)),
+            context=self.context,
+            prompt=self.prompt,
+            dtype=self.dtype,
+            layers_per_region=layers,
+        )
 
     def _routes(self, phases: Iterable[PhaseCosts]) -> tuple[int, int]:
         """Colours and input queues that a PE needs at the same time, in the worse phase.

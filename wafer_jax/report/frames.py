@@ -72,7 +72,7 @@ def cell(value: Any) -> str:
 
 def _percent(value: float | None) -> str:
     """Percents stand under each other with one decimal."""
-    return "" if value is None or math.isnan(value) else f"{value:.1f}"
+    return "" if value is None or math.isnan(value) else f"{round(value, 1) + 0.0:.1f}"
 
 
 def _real(value: float) -> str:

@@ -54,7 +54,7 @@ class Reproduction:
                 "with bar": c.tally.with_bar,
                 "missed": c.tally.missed,
                 **c.verdicts,
-                "level": "failed" if c.error else ", ".join(_levels(c)),
+                "level": "failed" if c.error else _level(c),
             })  # fmt: skip
         return pd.DataFrame(rows)
 
@@ -201,10 +201,9 @@ def _chapter(done: Experiment, command: str) -> Chapter:
     )
 
 
-def _levels(chapter: Chapter) -> tuple[str, ...]:
-    if chapter.tally.levels or chapter.origin is None:
-        return chapter.tally.levels
-    return (chapter.origin["level"] or "",)
+def _level(chapter: Chapter) -> str:
+    whole = chapter.origin["level"] if chapter.origin else None
+    return whole or ", ".join(chapter.tally.levels)
 
 
 def _missed_rows(sections: Iterable[Section]) -> Iterator[dict]:
