@@ -120,6 +120,17 @@ def test_layers_that_share_a_region(wafer):
     assert "choose 1 to 32" in wafer("info", "llama3-8b", "--layers-per-region", "33").error
 
 
+def test_experts_on_regions(wafer):
+    options = ("info", "qwen3-30b-a3b", "--mesh", "240x240", "--dtype", "bfloat16", "--expert-grid")
+    record = wafer(*options, "4x4", "--json").json
+    assert record["expert_grid"] == [4, 4]
+    assert {row["weights_bytes"] for row in record["regions"] if "layer" in row["region"]} == {
+        23206
+    }
+    assert wafer(*options, "4").error.startswith("--expert-grid '4': expected rows x columns")
+    assert "choose no more regions than experts" in wafer(*options, "12x12").error
+
+
 def test_a_program_that_does_not_fit_as_a_whole(wafer, tiny):
     options = ("info", "smollm2", "--mesh", "24x24", "--context")
     assert "does not fit as a whole" in wafer(*options, "128").out

@@ -8,6 +8,7 @@ from wafer_jax.cli.inputs import encode, load, machine
 from wafer_jax.cli.options import (
     Accumulate,
     Dtype,
+    ExpertGrid,
     Ids,
     Json,
     LayersPerRegion,
@@ -17,6 +18,7 @@ from wafer_jax.cli.options import (
     Prompt,
     Seed,
     Source,
+    parse_mesh,
 )
 from wafer_jax.cli.output import Output
 
@@ -40,6 +42,7 @@ def generate(
     dtype: Dtype = "float32",
     accumulate: Accumulate = "float32",
     layers_per_region: LayersPerRegion = 1,
+    expert_grid: ExpertGrid = "1x1",
     k: Annotated[int, typer.Option("--k", min=1, help="Phases of the K-tree allreduces.")] = 2,
     plot: Plot = None,
     json: Json = False,
@@ -59,6 +62,7 @@ def generate(
 
     out = Output(json)
     hw = machine(preset, mesh)
+    grid = parse_mesh(expert_grid, "--expert-grid")
     check_dtype(dtype)
     check_accumulate(accumulate)
     if plot is not None:
@@ -66,7 +70,7 @@ def generate(
     checkpoint = load(out, source)
     tokens = encode(checkpoint, prompt, ids, chat=chat)
     with out.progress("cutting the weights into tiles"):
-        options = {"dtype": dtype, "accumulate": accumulate, "k": k}
+        options = {"dtype": dtype, "accumulate": accumulate, "k": k, "expert_grid": grid}
         model = MeshModel(checkpoint, hw, layers_per_region=layers_per_region, **options)
     result = generation.run(out, model, tokens, max_new_tokens, temperature=temperature, seed=seed)
     if checkpoint.tokenizer is None:
@@ -86,6 +90,7 @@ def generate(
             "dtype": dtype,
             "accumulate": accumulate,
             "layers_per_region": layers_per_region,
+            "expert_grid": grid,
             "k": k,
             **generation_record(result),
             "regions": regions(result.placement),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wafer_jax.cli.inputs import check_context, checked_config, device, machine
-from wafer_jax.cli.options import Dtype, Json, LayersPerRegion, Preset
+from wafer_jax.cli.options import Dtype, ExpertGrid, Json, LayersPerRegion, Preset, parse_mesh
 from wafer_jax.cli.output import Output
 from wafer_jax.hardware import HardwareSpec, configs_dir, hardware, load_spec, preset_names
 
@@ -37,6 +37,7 @@ def info(
     ] = None,
     dtype: Dtype = "float32",
     layers_per_region: LayersPerRegion = 1,
+    expert_grid: ExpertGrid = "1x1",
     json: Json = False,
 ) -> None:
     """Show a preset's capacities with their sources, or a model's regions and what fits.
@@ -51,8 +52,13 @@ def info(
     elif Path(what).suffix in (".yaml", ".yml"):
         _machine(out, load_spec(what))
     else:
+        layout = {
+            "dtype": dtype,
+            "layers_per_region": layers_per_region,
+            "expert_grid": parse_mesh(expert_grid, "--expert-grid"),
+        }
         hw = device(preset) if mesh is None else machine(preset, mesh)
-        _model(out, what, hw, mesh is None, context, dtype, layers_per_region)
+        _model(out, what, hw, mesh is None, context, layout)
 
 
 def _list(out: Output) -> None:
@@ -116,8 +122,7 @@ def _model(
     hw: HardwareSpec,
     any_mesh: bool,
     context: int | None,
-    dtype: str,
-    layers_per_region: int,
+    layout: dict[str, Any],
 ) -> None:
     from wafer_jax.models.parameters import num_parameters
     from wafer_jax.models.placement import place
@@ -126,17 +131,18 @@ def _model(
     from wafer_jax.report.provenance import provenance
     from wafer_jax.report.regions import regions, what_fits
 
-    storage_of(dtype)
+    storage_of(layout["dtype"])
     name, config = checked_config(out, source)
     context = context or min(128, config.max_position_embeddings)
     check_context(name, config, context)
     if any_mesh:
-        hw = _smallest(config, hw, dtype, context, layers_per_region)
-    placement = place(config, hw, context=context, dtype=dtype, layers_per_region=layers_per_region)
+        hw = _smallest(config, hw, context, layout)
+    placement = place(config, hw, context=context, **layout)
     parameters, fits = num_parameters(config), what_fits(config, hw)
     frame = regions(placement)
     height, width = hw.mesh
-    layers = "a layer" if layers_per_region == 1 else f"{layers_per_region} layers"
+    layers = placement.layers_per_region
+    layers = "a layer" if layers == 1 else f"{layers} layers"
     wafers = f"{placement.wafers} wafer{'s' if placement.wafers > 1 else ''}"
     out.show(
         f"[bold]{name}[/]: {parameters / 1e6:,.1f} M parameters, "
@@ -163,9 +169,8 @@ def _model(
             "name": name,
             "config": asdict(config),
             "parameters": parameters,
-            "dtype": placement.dtype,
             "context": context,
-            "layers_per_region": layers_per_region,
+            **layout,
             "pes": placement.num_pes,
             "wafers": placement.wafers,
             "regions": frame,
@@ -175,12 +180,12 @@ def _model(
 
 
 def _smallest(
-    config: "DecoderConfig", hw: HardwareSpec, dtype: str, context: int, layers_per_region: int
+    config: "DecoderConfig", hw: HardwareSpec, context: int, layout: dict[str, Any]
 ) -> HardwareSpec:
     """24x24 PEs, or if they do not hold a region of layers, the smallest square that does."""
     from wafer_jax.models.placement import smallest_side
 
-    least = smallest_side(config, hw, dtype, context, layers_per_region=layers_per_region)
+    least = smallest_side(config, hw, context=context, **layout)
     side = min(max(least or 1, 24), *hw.device_mesh)
     return hw.replace(mesh=(side, side))
 

@@ -21,6 +21,15 @@ Accumulate = Annotated[
     str,
     typer.Option("--accumulate", help="What decode's products are summed in: float32 or float16."),
 ]
+ExpertGrid = Annotated[
+    str,
+    typer.Option(
+        "--expert-grid",
+        metavar="YxX",
+        help="Rows and columns of regions for experts within a layer's; 1x1 tiles every expert "
+        "over all of it.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout.")]
 LayersPerRegion = Annotated[
     int,
@@ -51,8 +60,8 @@ Plot = Annotated[
 ]
 
 
-def parse_mesh(text: str) -> tuple[int, int]:
-    """Read ``YxX``, such as "24x32".
+def parse_mesh(text: str, option: str = "--mesh") -> tuple[int, int]:
+    """Read an option's ``YxX``, such as "24x32".
 
     Raises:
       WaferError: Anything but two positive numbers with an x between.
@@ -61,7 +70,7 @@ def parse_mesh(text: str) -> tuple[int, int]:
     mesh = tuple(map(int, match.groups())) if match else ()
     if len(mesh) != 2 or min(mesh) < 1:
         raise WaferError(
-            f"--mesh {text[:40]!r}: expected rows x columns, both at least 1, such as 24x32"
+            f"{option} {text[:40]!r}: expected rows x columns, both at least 1, such as 24x32"
         )
     return mesh
 

@@ -25,8 +25,8 @@ from wafer_jax.models.operator_cost import (
     RECIPROCAL,
     Meter,
     OperatorCost,
+    expected,
     in_sequence,
-    mean_costs,
 )
 from wafer_jax.models.placement import Placement
 from wafer_jax.models.storage import STORAGES
@@ -139,9 +139,12 @@ def decode_costs(placement: Placement, context: int | Sequence[int], k: int = 2)
     """
     contexts = Counter(np.atleast_1d(np.asarray(context)).tolist())
     meter = replace(_meter(placement, k), batch=contexts.total())
-    of_kind = lambda kind: mean_costs(
-        {c: tuple(_decode_layer(meter, kind, placement.layer, c)) for c in contexts}, contexts
-    )
+    shares = [times / meter.batch for times in contexts.values()]
+    layer = lambda kind, context: _decode_layer(meter, kind, placement.layer, context)
+    of_kind = lambda kind: [
+        expected(zip(shares, cases, strict=True))
+        for cases in zip(*(layer(kind, context) for context in contexts), strict=True)
+    ]
     return _phase(
         placement,
         "decode",
@@ -316,11 +319,17 @@ def _switch(meter: Meter, placement: Placement, tokens: int) -> OperatorCost:
 def _layer_switch(
     meter: Meter, attention: ModuleType, placement: Placement, tokens: int
 ) -> OperatorCost:
-    layout, hw, dtype = placement.layer, placement.hw, meter.dtype
-    hidden = layout.hidden_y * layout.mesh[0]
-    feed_forward = kind_of(layout.config)
-    turned = (*attention.turned_rows(layout), *feed_forward.turned_rows(layout))
-    cycles = sum(relayout.cost(hw, r, hidden, dtype=dtype) for r in turned)
-    moved = sum(turned) * hidden * DTYPE_BYTES[dtype]
-    weights = OperatorCost("", cycles, 0, cycles, moved)
+    layout, dtype = placement.layer, meter.dtype
+    (height, width), hidden = layout.mesh, layout.hidden_y
+    turned = attention.turned_rows(layout)
+    of = lambda hw, rows, columns: relayout.cost(hw, rows, columns, dtype=dtype)
+    cycles = sum(of(placement.hw, rows, hidden * height) for rows in turned)
+    elements = sum(turned) * hidden * height
+    for tile in kind_of(layout.config).decode_tiles(layout):
+        if tile.turned:
+            rows, columns = tile.rows.size, tile.columns.size
+            y, x = tile.mesh or layout.mesh
+            cycles += tile.count * of(placement.hw.replace(mesh=(y, x)), rows * x, columns * y)
+            elements += tile.count * rows * columns * height * width
+    weights = OperatorCost("", cycles, 0, cycles, elements * DTYPE_BYTES[dtype])
     return in_sequence("", weights, attention.balance_costs(meter, layout, tokens))

@@ -20,7 +20,7 @@ part. In `mesh_weights` and below R and C are the axis that a product reduces ov
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -50,10 +50,30 @@ class LayerLayout:
     Attributes:
       config: The model.
       mesh: (Y, X) PEs of the region.
+      expert_grid: Rows and columns of regions within it that have experts of their own; all experts
+        are tiled over the whole region by default.
     """
 
     config: DecoderConfig
     mesh: tuple[int, int]
+    expert_grid: tuple[int, int] = (1, 1)
+
+    @property
+    def expert_region(self) -> "LayerLayout":
+        """Layout of an expert on its region; rows and columns that are left over idle."""
+        mesh = self.mesh[0] // self.expert_grid[0], self.mesh[1] // self.expert_grid[1]
+        return replace(self, mesh=mesh, expert_grid=(1, 1))
+
+    @property
+    def expert_regions(self) -> int:
+        """Regions that have experts of their own."""
+        return math.prod(self.expert_grid)
+
+    @property
+    def experts_per_region(self) -> int:
+        """Experts of a region; the last ones may have fewer."""
+        assert self.config.experts is not None
+        return tile_size(self.config.experts.count, self.expert_regions)
 
     @property
     def hidden_y(self) -> int:

@@ -90,6 +90,7 @@ class MeshModel:
         dtype: str = "float32",
         accumulate: str = "float32",
         layers_per_region: int = 1,
+        expert_grid: tuple[int, int] = (1, 1),
     ):
         """Place a model and cut its weights into tiles.
 
@@ -105,6 +106,7 @@ class MeshModel:
           accumulate: What decode's products are summed in, within and across PEs. "float16" rounds
             their operands, and the sum after every addition, as the device does.
           layers_per_region: Consecutive layers that share a region.
+          expert_grid: Rows and columns of regions for experts within a layer's, see `place`.
 
         Raises:
           WaferError: A region's tiles exceed its PEs' SRAM; unknown ``values``, ``dtype`` or
@@ -122,6 +124,7 @@ class MeshModel:
         self.dtype = dtype
         self.accumulate = check_accumulate(accumulate)
         self.layers_per_region = layers_per_region
+        self.expert_grid = expert_grid
         placement = self.place()
         layouts = placement.layer, placement.embedding, placement.head
         self._plan = Plan(*layouts, values, k, self.accumulate)
@@ -150,6 +153,7 @@ class MeshModel:
             prompt=prompt,
             dtype=self.dtype,
             layers_per_region=self.layers_per_region,
+            expert_grid=self.expert_grid,
             batch=batch,
         )
 

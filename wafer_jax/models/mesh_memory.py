@@ -200,16 +200,17 @@ def _prefill_buffers(
     layout: LayerLayout, attention: ModuleType, storage: Storage, prompt: int
 ) -> int:
     """Bytes of the residual stream and of the operator that needs most beside it."""
-    height, width = layout.mesh
-    tokens, feed_forward = tile_size(prompt, height), kind_of(layout.config)
+    tokens, feed_forward = tile_size(prompt, layout.mesh[0]), kind_of(layout.config)
     size = DTYPE_BYTES[storage.compute]
     of_attention = storage.of_attention(layout.config.experts is not None)
     kept = feed_forward.prefill_elements(layout, tokens) * size
 
     def product(tile: MatrixTile, storage: Storage) -> int:
+        height, width = tile.mesh or layout.mesh
+        rows = tile_size(tokens * layout.mesh[0], height)
         left, columns = tile.rows.size * height // width, tile.columns.size
-        moving = 2 * tokens * left * size + tile.bytes_in(storage)
-        return moving + tile.unpacked_row(storage) * size + tokens * columns * _SUM_BYTES
+        moving = 2 * rows * left * size + tile.bytes_in(storage)
+        return moving + tile.unpacked_row(storage) * size + rows * columns * _SUM_BYTES
 
     operators = (
         *(product(tile, of_attention) for tile in attention.prefill_tiles(layout)),

@@ -64,11 +64,9 @@ class Model:
         *,
         context: int = 1,
         prompt: int = 1,
-        dtype: str = "float32",
-        layers_per_region: int = 1,
+        **options: Any,
     ) -> Placement:
-        """Regions and bytes per PE, see `placement.place`."""
-        options = {"dtype": dtype, "layers_per_region": layers_per_region}
+        """Regions and bytes per PE; options are those of `placement.place`."""
         return place(self.config, hw, context=context, prompt=prompt, **options)
 
     def on(self, hw: HardwareSpec, **options: Any) -> MeshModel:

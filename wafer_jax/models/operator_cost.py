@@ -6,7 +6,7 @@ it computes nothing; and waiting, for hops, ramps, and PEs whose turn comes firs
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from wafer_jax.collectives import allreduce_ktree, gemm_transposed, relayout
@@ -68,22 +68,18 @@ def in_sequence(operator: str, *parts: OperatorCost) -> OperatorCost:
     )
 
 
-def mean_costs(
-    costs: Mapping[int, tuple[OperatorCost, ...]], times: Mapping[int, int]
-) -> tuple[OperatorCost, ...]:
-    """The mean of every operator over several cases, each of which counts so many times."""
-    total = sum(times.values())
-
-    def mean(cases: tuple[OperatorCost, ...]) -> OperatorCost:
-        sum_of = lambda field: sum(
-            n * getattr(case, field) for case, n in zip(cases, times.values(), strict=True)
-        )
-        down = lambda field: sum_of(field) // total
-        parts = down("compute_cycles"), down("communication_cycles"), down("moved_bytes")
-        routes = frozenset().union(*(case.routes for case in cases))
-        return OperatorCost(cases[0].operator, -(-sum_of("cycles") // total), *parts, routes)
-
-    return tuple(map(mean, zip(*(costs[case] for case in times), strict=True)))
+def expected(costs: Iterable[tuple[float, OperatorCost]]) -> OperatorCost:
+    """One operator that takes this or that, with a probability each."""
+    found = list(costs)
+    mean = lambda field: round(sum(p * getattr(cost, field) for p, cost in found))
+    return OperatorCost(
+        found[0][1].operator,
+        mean("cycles"),
+        mean("compute_cycles"),
+        mean("communication_cycles"),
+        mean("moved_bytes"),
+        frozenset().union(*(cost.routes for _, cost in found)),
+    )
 
 
 @dataclass(frozen=True)

@@ -164,6 +164,7 @@ def place(
     prompt: int = 1,
     dtype: str = "float32",
     layers_per_region: int = 1,
+    expert_grid: tuple[int, int] = (1, 1),
     batch: int = 1,
 ) -> Placement:
     """Place a model.
@@ -176,6 +177,8 @@ def place(
       dtype: What weights are stored in: float32, float16, bfloat16, or packed (q8_0, q4_1, q4_0,
         q6_k, q5_k, q4_k, q3_k, q2_k, fp8, mxfp4); see `storage`.
       layers_per_region: Consecutive layers that share a region.
+      expert_grid: Rows and columns of regions within a layer's region that have experts of their
+        own; by default every expert is tiled over all of it.
       batch: Sequences that are decoded together.
 
     Returns:
@@ -183,7 +186,8 @@ def place(
 
     Raises:
       WaferError: A region's tiles exceed its PEs' SRAM; the line names the region, the bytes and
-        the smallest square region that would do. Fewer layers per region than 1.
+        the smallest square region that would do. Fewer layers per region than 1. A grid that a
+        layer's region or its experts cannot be cut into.
     """
     storage_of(dtype)
     if type(layers_per_region) is not int or not 1 <= layers_per_region <= config.num_layers:
@@ -191,7 +195,8 @@ def place(
             f"layers_per_region={shown(layers_per_region)}: choose 1 to {config.num_layers}, the "
             "layers of the model"
         )
-    layer = LayerLayout(config, hw.mesh)
+    _check_grid(config, hw.mesh, expert_grid)
+    layer = LayerLayout(config, hw.mesh, expert_grid)
     _check_layers(layer, hw, dtype, context, prompt, layers_per_region, batch)
     tied = config.tie_embeddings
     first = "embedding and head" if tied else "embedding"
@@ -215,6 +220,23 @@ def place(
         layers_per_region=layers_per_region,
         batch=batch,
     )
+
+
+def _check_grid(config: DecoderConfig, mesh: tuple[int, int], grid: tuple[int, int]) -> None:
+    if grid == (1, 1):
+        return
+    experts = config.experts.count if config.experts else 1
+    pair = isinstance(grid, tuple) and len(grid) == 2 and all(type(n) is int for n in grid)
+    if not pair or min(grid) < 1 or grid[0] > mesh[0] or grid[1] > mesh[1]:
+        raise WaferError(
+            f"expert_grid={shown(grid)}: choose (rows, columns) of regions, at most one per PE of "
+            f"a layer's {mesh[0]}x{mesh[1]}"
+        )
+    if grid[0] * grid[1] > experts:
+        raise WaferError(
+            f"expert_grid={shown(grid)} has {grid[0] * grid[1]} regions, a layer has {experts} "
+            f"expert{'s' if experts > 1 else ''}: choose no more regions than experts"
+        )
 
 
 class _Task(NamedTuple):
@@ -251,6 +273,7 @@ def smallest_side(
     context: int = 1,
     prompt: int = 1,
     layers_per_region: int = 1,
+    expert_grid: tuple[int, int] = (1, 1),
     batch: int = 1,
 ) -> int | None:
     """Side of the smallest square region of layers that fits; None where none does.
@@ -262,15 +285,17 @@ def smallest_side(
       context: Likewise.
       prompt: Likewise.
       layers_per_region: Likewise.
+      expert_grid: Likewise.
       batch: Likewise.
     """
-    regions = lambda side: different_region_bytes(
-        LayerLayout(config, (side, side)), dtype, context, prompt, layers_per_region, batch
+    regions = lambda side, grid: different_region_bytes(
+        LayerLayout(config, (side, side), grid), dtype, context, prompt, layers_per_region, batch
     )
     # However they are cut, all PEs together hold what one would.
-    weights = max(region.weights_bytes for region in regions(1))
-    sides = range(max(1, math.isqrt(weights // hw.data_bytes)), min(hw.device_mesh) + 1)
-    return next((s for s in sides if all(_fits(region, hw) for region in regions(s))), None)
+    weights = max(region.weights_bytes for region in regions(1, (1, 1)))
+    least = max(*expert_grid, math.isqrt(weights // hw.data_bytes))
+    fits = lambda side: all(_fits(region, hw) for region in regions(side, expert_grid))
+    return next(filter(fits, range(least, min(hw.device_mesh) + 1)), None)
 
 
 def _check_layers(
@@ -288,7 +313,7 @@ def _check_layers(
         return
     whose = "a layer's region" if layers == 1 else f"a region of {layers} layers"
     where = f"{whose} of {layer.mesh[0]}x{layer.mesh[1]} PEs"
-    advice = _advice(layer.config, hw, dtype, context, prompt, layers, batch)
+    advice = _advice(layer, hw, dtype, context, prompt, layers, batch)
     least = largest_region_bytes(layer, dtype, 1, 1, layers)
     if not _fits(least, hw):
         raise WaferError(
@@ -311,7 +336,7 @@ def _check_layers(
 
 
 def _advice(
-    config: DecoderConfig,
+    layer: LayerLayout,
     hw: HardwareSpec,
     dtype: str,
     context: int,
@@ -319,7 +344,8 @@ def _advice(
     layers: int,
     batch: int,
 ) -> str:
-    if side := smallest_side(config, hw, dtype, context, prompt, layers, batch):
+    grid = layer.expert_grid
+    if side := smallest_side(layer.config, hw, dtype, context, prompt, layers, grid, batch):
         return f"choose another mesh: the smallest square that fits is {side}x{side}"
     if layers > 1:
         return f"choose fewer layers per region: no square region of {hw.name} is enough"

@@ -106,12 +106,16 @@ class MatrixTile:
       columns: Of the other one.
       count: Number of matrices.
       packs: Whether packed formats pack them, as they do all projections.
+      mesh: (Y, X) PEs that each of them is cut over; all of the layer's region by default.
+      turned: Whether their rows lie along another axis in prefill than in decode.
     """
 
     rows: Span
     columns: Span
     count: int = 1
     packs: bool = True
+    mesh: tuple[int, int] | None = None
+    turned: bool = False
 
     def bytes_in(self, storage: Storage) -> int:
         """Bytes of one of them."""

@@ -21,6 +21,8 @@ from wafer_jax.models.storage import MatrixTile, storage_of
 from wafer_jax.models.tuning import Candidate
 
 Phase = Literal["prefill", "decode", "both"]
+_ALLREDUCES = 10
+"""Of a decoder layer in decode, each about a hop per row or column (WaferLLM's kernel)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,10 +97,10 @@ class Task:
             return True
 
     def estimate(self, side: int) -> float:
-        """Cycles of the products alone, which say which of the sides of about one size is best.
+        """Cycles of the products and of decode's hops, to compare sides of about one size.
 
-        They are where sides that hardly differ do: tiles that do not divide are padded. What
-        hops and stages take changes slowly, and is left out.
+        Products are where such sides differ, because tiles that do not divide are padded. What
+        else there is changes slowly with the side.
         """
         config, meter, mesh = self.config, self._meter, (side, side)
         layout, rows = LayerLayout(config, mesh), tile_size(self.prompt, side)
@@ -118,7 +120,8 @@ class Task:
                 queries, width = config.queries_per_kv * rows * side, layout.pairs * layout.columns
                 product = meter.matmul("", (side, layout.columns), (queries, padded, 2 * width))
                 total += 2 * layout.heads * product.cycles
-            each = multiplied(attention.decode_tiles(layout))
+            each = _ALLREDUCES * side * self.hw.hop_cycles
+            each += multiplied(attention.decode_tiles(layout))
             each += used * multiplied(feed_forward.decode_tiles(layout))
             total += self.decode_steps * each
         return total

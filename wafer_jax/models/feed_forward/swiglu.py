@@ -162,7 +162,7 @@ def decode_tiles(layout: LayerLayout) -> tuple[MatrixTile, ...]:
     hidden = Span(layout.hidden_y)
     return (
         MatrixTile(hidden, Span(layout.ffn_x, 2)),
-        MatrixTile(Span(layout.ffn_x), hidden),
+        MatrixTile(Span(layout.ffn_x), hidden, turned=True),
         *_biases(layout, layout.hidden_y),
     )
 
@@ -183,11 +183,6 @@ def _biases(layout: LayerLayout, hidden: int) -> Iterator[MatrixTile]:
     if layout.config.ffn_bias:
         for size in (2 * layout.ffn_x, hidden):
             yield MatrixTile(Span(1), Span(size), packs=False)
-
-
-def turned_rows(layout: LayerLayout) -> tuple[int, ...]:
-    """Rows of the matrices that lie along another axis in prefill than in decode."""
-    return (layout.ffn_x * layout.mesh[1],)
 
 
 def decode_elements(layout: LayerLayout) -> int:
