@@ -13,6 +13,7 @@ from models.tiny_families import FAMILIES
 from wafer_jax import hardware
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import configs_dir
+from wafer_jax.models import model_names
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.config_reader import IGNORED
 from wafer_jax.models.families import FAMILIES as KNOWN
@@ -21,10 +22,10 @@ from wafer_jax.models.mesh_costs import decode_costs, prefill_costs
 from wafer_jax.models.placement import place
 
 PUBLISHED = {
-    path.stem: json.loads(path.read_text())["config"]
-    for path in sorted((configs_dir() / "models").glob("*.json"))
+    name: json.loads((configs_dir() / "models" / f"{name}.json").read_text())["config"]
+    for name in model_names()
 }
-CONFIGS = {n: c for n, c in {**PUBLISHED, **FAMILIES}.items() if c["model_type"] in KNOWN}
+CONFIGS = {**PUBLISHED, **FAMILIES}
 
 scalars = st.one_of(
     st.none(),

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from wafer_jax.report.experiment_rows import COLUMNS, frame, paper_column, row, tally
+from wafer_jax.report.experiment_rows import COLUMNS, frame, paper_column, row, tally, with_bar
 
 
 def test_a_row_has_its_error_and_says_whether_the_bar_is_met():
@@ -37,3 +37,12 @@ def test_a_tally_counts_rows_of_all_tables_but_bars_only_where_there_are_any():
 def test_tables_without_such_rows_have_no_tally():
     nothing = tally([pd.DataFrame({"paper": [1.0]})])
     assert (nothing.rows, nothing.median_percent, nothing.worst_percent) == (0, None, None)
+
+
+def test_a_bar_holds_for_rows_with_a_published_figure():
+    table = pd.DataFrame({"error_percent": [4.0, None, -6.0], "level": "cost"}, index=[3, 1, 2])
+    held = with_bar(table, 5)
+    assert list(held.columns) == ["error_percent", "bar_percent", "met", "level"]
+    assert list(held["met"]) == [True, None, False]
+    assert list(held["bar_percent"].notna()) == [True, False, True]
+    assert "met" not in table

@@ -50,5 +50,5 @@ def _entries() -> dict[str, dict[str, Any]]:
     """Every file of a family that is implemented: its source and its configuration."""
     paths = sorted((configs_dir() / "models").glob("*.json"))
     entries = {path.stem: read_json(path) for path in paths}
-    known = families.FAMILIES
-    return {n: entry for n, entry in entries.items() if entry["config"]["model_type"] in known}
+    text = lambda entry: entry["config"].get("text_config", entry["config"])
+    return {n: e for n, e in entries.items() if text(e)["model_type"] in families.FAMILIES}

@@ -40,6 +40,20 @@ def frame(rows: Iterable[dict]) -> pd.DataFrame:
     return pd.DataFrame(rows).astype({"met": object})
 
 
+def with_bar(table: pd.DataFrame, bar: float) -> pd.DataFrame:
+    """A table with error_percent and level, its rows with a published figure held to a bar."""
+    known = table["error_percent"].notna()
+    met = [
+        bool(abs(e) <= bar) if k else None
+        for e, k in zip(table["error_percent"], known, strict=True)
+    ]
+    place = list(table.columns).index("level")
+    result = table.copy()
+    result.insert(place, "bar_percent", np.where(known, bar, np.nan))
+    result.insert(place + 1, "met", pd.Series(met, table.index, dtype=object))
+    return result
+
+
 @dataclass(frozen=True)
 class Tally:
     """How close rows are.

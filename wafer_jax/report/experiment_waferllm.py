@@ -12,6 +12,7 @@ import pandas as pd
 
 from wafer_jax.hardware import hardware
 from wafer_jax.report.experiment import Experiment, Progress, Section, settings
+from wafer_jax.report.experiment_rows import with_bar
 from wafer_jax.report.experiment_waferllm_claims import request_statements
 from wafer_jax.report.provenance import provenance
 from wafer_jax.report.waferllm_rates import (
@@ -19,8 +20,10 @@ from wafer_jax.report.waferllm_rates import (
     OWN,
     WAFER_SYSTEMS,
     Phase,
+    bar_of,
     costs,
     gpu_tokens_per_s,
+    level_of,
 )
 from wafer_jax.report.waferllm_turns import turns_section
 
@@ -60,8 +63,10 @@ def experiment(quick: bool, progress: Progress) -> Experiment:
     progress("closed forms")
     figures = _figures(chosen)
     shown = lambda system: figures.query("system == @system").drop(columns="system")
-    what = "whole requests: tokens/s (paper: published; ours: level cost)"
-    wafer = [Section(f"{s}, {what}", _table(shown(s)), _NOTE if s == "WaferLLM" else "")
+    barred = lambda system: with_bar(_table(shown(system)), bar_of(system, "request"))
+    what = "whole requests: tokens/s (paper: published)"
+    wafer = [Section(f"{s}, {what}", _table(shown(s)) if s == OWN else barred(s),
+                     _NOTE if s == "WaferLLM" else "")
              for s in WAFER_SYSTEMS]  # fmt: skip
     gpus = Section(f"{GPUS}, {what}", _table(shown(GPUS), "GPUs"), _BOUND_NOTE)
     turns = turns_section(chosen.preset, chosen.decode_grids, max(p for p, _ in chosen.requests))
@@ -101,7 +106,7 @@ def _figures(chosen: Settings) -> pd.DataFrame:
                         "tokens_per_s": ours,
                         "error_percent": None if value is None else 100 * (ours / value - 1),
                         "constants": "" if value is None else "held out",
-                        "level": "cost",
+                        "level": level_of(system),
                     })  # fmt: skip
     return pd.DataFrame(rows)
 

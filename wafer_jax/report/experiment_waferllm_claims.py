@@ -9,10 +9,8 @@ import pandas as pd
 from wafer_jax.report.experiment import Reading, Statement, Verdict
 from wafer_jax.report.experiment_claims import verdict_of
 from wafer_jax.report.frames import records
-from wafer_jax.report.waferllm_rates import GPUS, OWN
+from wafer_jax.report.waferllm_rates import BARS, GPUS, OWN
 
-BARS = {"prefill": 12.0, "decode": 6.0, "request": 12.0}
-"""Percent by which WaferLLM's rates may be off."""
 _NEAR = 1.3
 """Baselines, and stated speedups, are reproduced within this factor."""
 

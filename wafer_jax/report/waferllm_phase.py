@@ -6,11 +6,13 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from wafer_jax.report.experiment import Section
+from wafer_jax.report.experiment_rows import with_bar
 from wafer_jax.report.waferllm_rates import (
     GPUS,
     OWN,
     WAFER_SYSTEMS,
     Phase,
+    bar_of,
     phase_figures,
     shown_bounds,
     shown_rates,
@@ -69,10 +71,14 @@ def figures_of(chosen: Settings, phase: Phase) -> pd.DataFrame:
 
 def sections(figures: pd.DataFrame, phase: str, tokens: int) -> tuple[Section, ...]:
     """A table per system."""
-    what = f"{phase}, {tokens:,} tokens: tokens/s per request (paper: published; ours: level cost)"
+    what = f"{phase}, {tokens:,} tokens: tokens/s per request (paper: published)"
     notes = {"WaferLLM": f"{_RATES_NOTE}\n{_OWN_NOTE}"}
     wafer = [
-        Section(f"{system}, {what}", shown_rates(figures, system), notes.get(system, ""))
+        Section(
+            f"{system}, {what}",
+            with_bar(shown_rates(figures, system), bar_of(system, phase.lower())),
+            notes.get(system, ""),
+        )
         for system in WAFER_SYSTEMS
         if system != OWN
     ]

@@ -19,6 +19,10 @@ Phase = Literal["prefill", "decode"]
 OWN = "own operators"
 """Of this package, on the same region: what a kernel of ours would take."""
 GPUS = "A100"
+BARS = {"prefill": 12.0, "decode": 6.0, "request": 12.0}
+"""Percent by which WaferLLM's rates may be off."""
+BASELINE_BAR = 30.0
+"""The same of its baselines."""
 WAFER_SYSTEMS = ("WaferLLM", "T10", "Ladder", OWN)
 _KERNELS = {"WaferLLM": waferllm, "T10": t10, "Ladder": ladder}
 
@@ -102,8 +106,18 @@ def figure_row(
         "tokens_per_s": ours,
         "error_percent": None if paper is None else 100 * (ours / paper - 1),
         "constants": "" if paper is None else "fitted" if fitted else "held out",
-        "level": "cost",
+        "level": level_of(system),
     }
+
+
+def level_of(system: str) -> str:
+    """Of our figures: a roofline is no level of the emulator."""
+    return "roofline" if system == GPUS else "cost"
+
+
+def bar_of(system: str, what: str) -> float:
+    """Percent by which a system's rates may be off in a "prefill", "decode" or "request"."""
+    return BARS[what] if system == "WaferLLM" else BASELINE_BAR
 
 
 def _rate_of(
