@@ -23,8 +23,9 @@ pytestmark = [
         FAMILIES["qwen3"],
         FAMILIES["qwen3 moe"],
         FAMILIES["minimax m2"],
+        FAMILIES["gpt-oss, full first"],
     ],
-    ids=["scaled", "biased", "qwen2", "qwen3", "qwen3 moe", "minimax m2"],
+    ids=["scaled", "biased", "qwen2", "qwen3", "qwen3 moe", "minimax m2", "gpt-oss"],
 )
 def test_it_agrees_with_the_dense_reference(attributes):
     config = read_config(attributes)

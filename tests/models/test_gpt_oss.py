@@ -105,16 +105,17 @@ def test_no_window_is_needed_where_all_attention_is_full():
 
 def test_a_window_that_all_tokens_fit_is_full_attention():
     """And a smaller one is not: the last logits see it, those of the first tokens do not."""
-    checkpoint = tiny(NAME)
-    ids, nine = IDS[:, :9], replace(checkpoint.config, window=9)
+    name = "gpt-oss, full first"  # a window of 11
+    ids, checkpoint = IDS[:, :14], tiny(name)
+    all_of_them = replace(checkpoint.config, window=14)
     wide, full = (
         np.asarray(DenseModel.from_weights(config, checkpoint.weights).forward(ids)[0])
-        for config in (nine, replace(nine, attention=("full",)))
+        for config in (all_of_them, replace(all_of_them, attention=("full",)))
     )
-    narrow = golden()[NAME][:, :9]
+    narrow = golden()[name][:, :14]
     np.testing.assert_allclose(wide, full, atol=1e-5)
-    np.testing.assert_allclose(narrow[:, :5], full[:, :5], atol=1e-5)
-    assert np.abs(narrow[:, 5:] - full[:, 5:]).max() > 1e-2
+    np.testing.assert_allclose(narrow[:, :11], full[:, :11], atol=1e-5)
+    assert np.abs(narrow[:, 11:] - full[:, 11:]).max() > 1e-2
 
 
 @pytest.mark.parametrize("mesh", [(1, 1), pytest.param((3, 7), marks=pytest.mark.slow)])

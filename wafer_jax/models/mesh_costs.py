@@ -12,6 +12,8 @@ from itertools import chain, pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from wafer_jax.collectives import relayout
 from wafer_jax.collectives.gemm_layout import block_words
 from wafer_jax.collectives.tiles import tile_size
@@ -19,7 +21,13 @@ from wafer_jax.hardware import DTYPE_BYTES, WORD_BYTES
 from wafer_jax.models.attention import kinds_of
 from wafer_jax.models.feed_forward import kind_of
 from wafer_jax.models.mesh_layout import LayerLayout
-from wafer_jax.models.operator_cost import RECIPROCAL, Meter, OperatorCost, in_sequence
+from wafer_jax.models.operator_cost import (
+    RECIPROCAL,
+    Meter,
+    OperatorCost,
+    expected,
+    in_sequence,
+)
 from wafer_jax.models.placement import Placement
 from wafer_jax.models.storage import STORAGES
 
@@ -29,16 +37,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PhaseCosts:
-    """What a prefill, or one token of decode, costs.
+    """What a prefill, or one step of decode, costs: a token of every sequence.
 
     Attributes:
       phase: "prefill" or "decode".
-      tokens: Tokens of the prompt, or the context that the new token sees, itself included.
+      tokens: Tokens of the prompt, or the context that the new token sees, itself included; of
+        several sequences the longest.
       layer: Operators of one decoder layer; where their kinds differ, of every layer of a period.
       model: Everything else, once: embedding, hand-offs, head, and after prefill the re-layout.
       num_layers: Layers.
       clock_hz: Cycles per second.
       period: Layers that ``layer`` is of.
+      batch: Sequences.
     """
 
     phase: Literal["prefill", "decode"]
@@ -48,6 +58,7 @@ class PhaseCosts:
     num_layers: int
     clock_hz: float
     period: int = 1
+    batch: int = 1
 
     level = "cost"
 
@@ -88,7 +99,7 @@ class PhaseCosts:
 
     @property
     def _new_tokens(self) -> int:
-        return self.tokens if self.phase == "prefill" else 1
+        return self.tokens if self.phase == "prefill" else self.batch
 
     @property
     def frame(self) -> "pd.DataFrame":
@@ -113,26 +124,39 @@ class PhaseCosts:
         return pd.DataFrame(rows)
 
 
-def decode_costs(placement: Placement, context: int, k: int = 2) -> PhaseCosts:
-    """Cost of one token.
+def decode_costs(placement: Placement, context: int | Sequence[int], k: int = 2) -> PhaseCosts:
+    """Cost of one token, or of a token of each of several sequences.
+
+    Every operator serves all sequences before the next one starts: vector work and words are those
+    of all, latencies and the unpacking of weights count once, and attention costs what the
+    sequences' own contexts ask for (to a cycle: an operator's cost is the mean over the contexts of
+    what it would cost if all were alike, since it grows with each).
 
     Args:
       placement: The model on its regions.
-      context: Tokens that it sees, itself included.
+      context: Tokens that the new one sees, itself included; of several sequences one number each.
       k: Phases of the K-trees.
     """
-    meter = _meter(placement, k)
+    contexts = Counter(np.atleast_1d(np.asarray(context)).tolist())
+    meter = replace(_meter(placement, k), batch=contexts.total())
+    shares = [times / meter.batch for times in contexts.values()]
+    layer = lambda kind, context: _decode_layer(meter, kind, placement.layer, context)
+    of_kind = lambda kind: [
+        expected(zip(shares, cases, strict=True))
+        for cases in zip(*(layer(kind, context) for context in contexts), strict=True)
+    ]
     return _phase(
         placement,
         "decode",
-        context,
-        [_decode_layer(meter, kind, placement.layer, context) for kind in _kinds(placement)],
+        max(contexts),
+        [of_kind(kind) for kind in _kinds(placement)],
         (
             _embedding(meter, placement, 1),
             _hand_offs(meter, placement, 1),
             *_head(meter, placement),
             _token_back(meter, placement),
         ),
+        meter.batch,
     )
 
 
@@ -175,10 +199,11 @@ def _phase(
     tokens: int,
     period: Sequence[Iterable[OperatorCost]],
     model: tuple[OperatorCost, ...],
+    batch: int = 1,
 ) -> PhaseCosts:
     layers, clock_hz = placement.config.num_layers, placement.hw.clock_hz
     layer = tuple(chain.from_iterable(period))
-    return PhaseCosts(phase, tokens, layer, model, layers, clock_hz, len(period))
+    return PhaseCosts(phase, tokens, layer, model, layers, clock_hz, len(period), batch)
 
 
 def _decode_layer(

@@ -8,24 +8,25 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from wafer_jax.collectives.tiles import tile_size
-from wafer_jax.compilation import compiled
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec
-from wafer_jax.models import mesh_decode, mesh_prefill
+from wafer_jax.models import mesh_steps
+from wafer_jax.models.batch_generation import BatchGeneration
 from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.generation import Generation
+from wafer_jax.models.mesh_batch import Batch, generate_batch
 from wafer_jax.models.mesh_cache import MeshCache
-from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout, round_up
+from wafer_jax.models.mesh_layout import LayerLayout, round_up
 from wafer_jax.models.mesh_products import Accumulate
 from wafer_jax.models.mesh_relay import Values
-from wafer_jax.models.mesh_weights import MeshWeights, lay_out
+from wafer_jax.models.mesh_steps import Plan
+from wafer_jax.models.mesh_weights import lay_out
 from wafer_jax.models.placement import Placement, place
 from wafer_jax.models.precision import check_dtype, stored_weights
 
@@ -34,19 +35,6 @@ Progress = Callable[[str, int, int], None]
 
 _CONTEXT_STEP = 64
 """Caches are made for a multiple of so many tokens, so that few sizes get compiled."""
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """What the compiled functions are specialised on."""
-
-    layer: LayerLayout
-    embedding: VocabLayout
-    head: VocabLayout
-    values: Values
-    k: int
-    accumulate: Accumulate
-    slots: int = 1
 
 
 @dataclass(frozen=True)
@@ -139,7 +127,7 @@ class MeshModel:
         self.expert_grid = expert_grid
         placement = self.place()
         layouts = placement.layer, placement.embedding, placement.head
-        self._plan = _Plan(*layouts, values, k, self.accumulate)
+        self._plan = Plan(*layouts, values, k, self.accumulate)
         self.weights = lay_out(stored_weights(checkpoint, dtype), *layouts)
 
     @property
@@ -147,8 +135,13 @@ class MeshModel:
         """How a decoder layer lies on its region."""
         return self._plan.layer
 
-    def place(self, context: int = 1, prompt: int = 1) -> Placement:
-        """Place the model for a context and a prompt of so many tokens.
+    @property
+    def plan(self) -> Plan:
+        """What the compiled functions are specialised on."""
+        return self._plan
+
+    def place(self, context: int = 1, prompt: int = 1, batch: int = 1) -> Placement:
+        """Place the model for so many sequences of a context and a prompt of so many tokens.
 
         Raises:
           WaferError: It does not fit.
@@ -161,6 +154,7 @@ class MeshModel:
             dtype=self.dtype,
             layers_per_region=self.layers_per_region,
             expert_grid=self.expert_grid,
+            batch=batch,
         )
 
     def accumulating(self, accumulate: Accumulate) -> "MeshModel":
@@ -185,18 +179,21 @@ class MeshModel:
           WaferError: No ids, ids outside the vocabulary, or a context over the model's or over
             the KV capacity of a layer's region.
         """
-        checked = self._check(ids)
-        tokens = len(checked)
-        context = self._check_context(tokens, context)
-        slots = self._slots(context)
-        per_row = tile_size(tokens, self.hw.mesh[0])
+        checked = self.check_ids(ids)
+        context = self._check_context(len(checked), context)
+        logits, cache, hidden = self.run_prompt(checked, self.slots_per_row(context))
+        return Output(np.asarray(logits), cache, np.asarray(hidden)[:, : len(checked)])
+
+    def run_prompt(self, ids: np.ndarray, slots: int) -> tuple[jax.Array, MeshCache, jax.Array]:
+        """What `mesh_steps.prefill` gives for checked ids and a cache of so many slots per row."""
+        height = self.hw.mesh[0]
+        per_row = tile_size(len(ids), height)
         per_row = per_row if per_row <= 4 else round_up(per_row, 4)  # few sizes get compiled
-        padded = np.zeros(per_row * self.hw.mesh[0], np.int32)
-        padded[:tokens] = checked
-        args = (self.weights, jnp.asarray(padded), jnp.int32(tokens))
+        padded = np.zeros(per_row * height, np.int32)
+        padded[: len(ids)] = ids
         plan = replace(self._plan, slots=slots, accumulate="float32")  # that is decode's alone
-        logits, cache, hidden = self._compiled(_prefill, plan, *args)(*args)
-        return Output(np.asarray(logits), cache, np.asarray(hidden)[:, :tokens])
+        args = (self.weights, jnp.asarray(padded), jnp.int32(len(ids)))
+        return mesh_steps.run(mesh_steps.prefill, plan, *args)
 
     def decode(self, token: int, cache: MeshCache) -> Output:
         """Add one token.
@@ -211,13 +208,13 @@ class MeshModel:
         Raises:
           WaferError: The cache is full, or an id outside the vocabulary.
         """
-        checked = self._check([token])
+        checked = self.check_ids([token])
         if cache.capacity is not None and int(cache.length) >= cache.capacity:
             raise WaferError(
                 f"the KV cache is full ({cache.capacity} tokens): prefill with a larger context"
             )
         args = (self.weights, cache, jnp.asarray(checked[0]))
-        logits, cache, hidden = self._compiled(_decode, self._plan, *args)(*args)
+        logits, cache, hidden = mesh_steps.run(mesh_steps.decode, self._plan, *args)
         return Output(np.asarray(logits), cache, np.asarray(hidden))
 
     def generate(
@@ -276,7 +273,7 @@ class MeshModel:
           WaferError: No tokenizer, or nothing to encode.
         """
         if not isinstance(prompt, str):
-            return [int(i) for i in self._check(prompt)]
+            return [int(i) for i in self.check_ids(prompt)]
         if self.tokenizer is None:
             raise WaferError(f"{self.name} has no tokenizer that is understood: give token ids")
         if not (ids := self.tokenizer.encode(prompt)):
@@ -320,9 +317,46 @@ class MeshModel:
                 return
             output = self.decode(token, output.cache)
 
-    def _slots(self, context: int) -> int:
+    def batch(self, count: int, *, context: int) -> Batch:
+        """Make empty slots for several sequences, to be filled and decoded together.
+
+        Args:
+          count: Slots B.
+          context: Tokens that every slot must hold.
+
+        Raises:
+          WaferError: No slots; a context over the model's or over the KV capacity of a layer's
+            region.
+        """
+        return Batch(self, count, context)
+
+    def generate_batch(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        *,
+        max_new_tokens: int = 32,
+        stop_ids: Sequence[int] | None = None,
+        progress: Progress | None = None,
+    ) -> BatchGeneration:
+        """Generate greedily for several prompts of any lengths at once.
+
+        Args:
+          prompts: Texts, or token ids.
+          max_new_tokens: At most this many are generated for each.
+          stop_ids: Ids that end a text; the configuration's by default, none if empty.
+          progress: Called as ("prefill", prompts, all) and ("decode", tokens, max_new_tokens).
+
+        Returns:
+          Texts, ids, cycles and tokens/s.
+
+        Raises:
+          WaferError: As for ``encode``, ``batch`` and ``Batch.fill``; no tokens asked for.
+        """
+        return generate_batch(self, prompts, max_new_tokens, stop_ids, progress)
+
+    def slots_per_row(self, context: int, batch: int = 1) -> int:
         """Tokens per row of a cache for a context, in steps, but no more than fit."""
-        capacity = self.place().kv_capacity
+        capacity = self.place(batch=batch).kv_capacity
         return tile_size(min(round_up(context, _CONTEXT_STEP), capacity), self.hw.mesh[0])
 
     def _check_context(self, tokens: int, context: int | None) -> int:
@@ -338,8 +372,12 @@ class MeshModel:
         self.place(context=context, prompt=tokens)
         return context
 
-    def _check(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Ids as [T] int32; out of range they would be clamped silently on the device."""
+    def check_ids(self, ids: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Ids as [T] int32; out of range they would be clamped silently on the device.
+
+        Raises:
+          WaferError: No ids, no integers, or outside the vocabulary.
+        """
         array = np.asarray(ids)
         if array.ndim != 1 or not array.size or not np.issubdtype(array.dtype, np.integer):
             raise WaferError(
@@ -352,37 +390,3 @@ class MeshModel:
                 f"{self.config.vocab_size}; is this the model's own tokenizer?"
             )
         return array.astype(np.int32)
-
-    def _compiled(self, function: Callable, plan: _Plan, *args) -> Callable:
-        height, width = self.hw.mesh
-        name = function.__name__.strip("_")
-        return compiled(f"{name} on {height}x{width} PEs", function, (plan,), *args)[0]
-
-
-@partial(jax.jit, static_argnums=0)
-def _prefill(
-    plan: _Plan, weights: MeshWeights, ids: jax.Array, length: jax.Array
-) -> tuple[jax.Array, MeshCache, jax.Array]:
-    start = mesh_prefill.embed_prompt(weights, ids, plan.layer)
-    x, kept, after = mesh_prefill.prefill_layers(
-        weights.layers, start, length, plan.layer, values=plan.values, k=plan.k
-    )
-    cache = MeshCache.from_prefill(kept, length, plan.slots, plan.layer)
-    last = mesh_prefill.take_token(x, length - 1, plan.layer)
-    logits = mesh_decode.score_vocabulary(weights, last, plan.head, plan.k)
-    hidden = mesh_prefill.untile_tokens(jnp.concatenate([start[None], after]), plan.layer)
-    return logits, cache, hidden
-
-
-@partial(jax.jit, static_argnums=0, donate_argnums=2)
-def _decode(
-    plan: _Plan, weights: MeshWeights, cache: MeshCache, token: jax.Array
-) -> tuple[jax.Array, MeshCache, jax.Array]:
-    start = mesh_decode.embed(weights, token, plan.layer)
-    x, cache, after = mesh_decode.decode_layers(
-        weights.layers, start, cache, plan.layer, plan.k, plan.accumulate
-    )
-    logits = mesh_decode.score_vocabulary(weights, x, plan.head, plan.k, plan.accumulate)
-    hidden = jnp.concatenate([start[None], after])
-    flat = hidden.reshape(hidden.shape[0], 1, -1)[..., : plan.layer.config.hidden_size]
-    return logits, cache, flat

@@ -45,7 +45,7 @@ class RegionBytes:
 
 
 def layer_bytes(
-    layout: LayerLayout, dtype: str, context: int, prompt: int, place: int = 0
+    layout: LayerLayout, dtype: str, context: int, prompt: int, place: int = 0, batch: int = 1
 ) -> RegionBytes:
     """One decoder layer that holds ``context`` tokens, the first ``prompt`` from one prefill.
 
@@ -55,22 +55,28 @@ def layer_bytes(
       context: Tokens so far.
       prompt: Tokens of the prompt.
       place: Place of the layer in the period of attention kinds.
+      batch: Sequences, each of so many tokens; one is prefilled at a time.
     """
     storage, attention = storage_of(dtype), kinds_of(layout.config)[place]
     size = DTYPE_BYTES[storage.compute]
     buffers = max(
-        _decode_buffers(layout, attention, storage, context),
+        _decode_buffers(layout, attention, storage, context, batch),
         _prefill_buffers(layout, attention, storage, prompt),
     )
     return RegionBytes(
         weights_bytes=_layer_weights(layout, attention, storage),
-        kv_bytes=attention.cache_bytes(layout, context, size),
+        kv_bytes=batch * attention.cache_bytes(layout, context, size),
         buffers_bytes=buffers,
     )
 
 
 def region_bytes(
-    layout: LayerLayout, dtype: str, context: int, prompt: int, layers: Sequence[int]
+    layout: LayerLayout,
+    dtype: str,
+    context: int,
+    prompt: int,
+    layers: Sequence[int],
+    batch: int = 1,
 ) -> RegionBytes:
     """Layers that share a region: each has weights and a cache, all use the same buffers.
 
@@ -80,10 +86,11 @@ def region_bytes(
       context: Likewise.
       prompt: Likewise.
       layers: Their numbers.
+      batch: As for `layer_bytes`.
     """
     period = len(layout.config.attention)
     times = Counter(i % period for i in layers)
-    of = {place: layer_bytes(layout, dtype, context, prompt, place) for place in times}
+    of = {place: layer_bytes(layout, dtype, context, prompt, place, batch) for place in times}
     return RegionBytes(
         weights_bytes=sum(n * of[place].weights_bytes for place, n in times.items()),
         kv_bytes=sum(n * of[place].kv_bytes for place, n in times.items()),
@@ -101,29 +108,40 @@ def layers_of_regions(config: DecoderConfig, layers_per_region: int) -> list[ran
 
 
 def different_region_bytes(
-    layout: LayerLayout, dtype: str, context: int, prompt: int, layers_per_region: int = 1
+    layout: LayerLayout,
+    dtype: str,
+    context: int,
+    prompt: int,
+    layers_per_region: int = 1,
+    batch: int = 1,
 ) -> Iterator[RegionBytes]:
     """Every kind of region of layers, one after another; arguments as for `region_bytes`."""
     period = len(layout.config.attention)
-    batches = layers_of_regions(layout.config, layers_per_region)
-    for batch in {(batch.start % period, len(batch)): batch for batch in batches}.values():
-        yield region_bytes(layout, dtype, context, prompt, batch)
+    runs = layers_of_regions(layout.config, layers_per_region)
+    for run in {(run.start % period, len(run)): run for run in runs}.values():
+        yield region_bytes(layout, dtype, context, prompt, run, batch)
 
 
 def largest_region_bytes(
-    layout: LayerLayout, dtype: str, context: int, prompt: int, layers_per_region: int = 1
+    layout: LayerLayout,
+    dtype: str,
+    context: int,
+    prompt: int,
+    layers_per_region: int = 1,
+    batch: int = 1,
 ) -> RegionBytes:
     """The region of layers that needs most; arguments as for `region_bytes`."""
-    regions = different_region_bytes(layout, dtype, context, prompt, layers_per_region)
+    regions = different_region_bytes(layout, dtype, context, prompt, layers_per_region, batch)
     return max(regions, key=lambda region: region.used_bytes)
 
 
-def vocab_bytes(layout: VocabLayout, dtype: str) -> RegionBytes:
+def vocab_bytes(layout: VocabLayout, dtype: str, batch: int = 1) -> RegionBytes:
     """The embedding or the head: its tile, the residual stream before and after the norm, logits.
 
     Args:
       layout: Layout of the region.
       dtype: Format of the projections' weights, which decides on the vocabulary's.
+      batch: Sequences.
     """
     projections = storage_of(dtype)
     storage = STORAGES[projections.vocabulary]
@@ -132,7 +150,7 @@ def vocab_bytes(layout: VocabLayout, dtype: str) -> RegionBytes:
     return RegionBytes(
         weights_bytes=storage.tile_bytes(Span(hidden), Span(vocab)) + hidden * storage.vector_bytes,
         kv_bytes=0,
-        buffers_bytes=(2 * hidden + vocab + row) * DTYPE_BYTES[projections.compute],
+        buffers_bytes=(batch * (2 * hidden + vocab) + row) * DTYPE_BYTES[projections.compute],
     )
 
 
@@ -165,17 +183,17 @@ def _stored(
 
 
 def _decode_buffers(
-    layout: LayerLayout, attention: ModuleType, storage: Storage, context: int
+    layout: LayerLayout, attention: ModuleType, storage: Storage, context: int, batch: int
 ) -> int:
-    """Bytes of the residual stream and of the operator that needs most beside it."""
+    """Bytes of the residual stream and of the operator that needs most, of all sequences."""
     operators = (
         attention.decode_elements(layout, context),
         kind_of(layout.config).decode_elements(layout),
     )
     tiles = _decode_tiles(layout, attention, storage)
     row = max(tile.unpacked_row(of_tile) for tile, of_tile in tiles)
-    elements = layout.hidden_y + max(operators) + row
-    return elements * DTYPE_BYTES[storage.compute] + attention.step_bytes(layout)
+    elements = batch * (layout.hidden_y + max(operators)) + row
+    return elements * DTYPE_BYTES[storage.compute] + batch * attention.step_bytes(layout)
 
 
 def _prefill_buffers(

@@ -91,12 +91,15 @@ class Meter:
       dtype: Element type of activations, and of weights when they are multiplied.
       k: Phases of the K-tree allreduces.
       storage: Format of the weights; packed ones are unpacked before every product.
+      batch: Sequences whose tokens are decoded together: vector work and words count so often, the
+        latency of an allreduce and the unpacking of weights once.
     """
 
     hw: HardwareSpec
     dtype: str
     k: int = 2
     storage: Storage = STORAGES["float32"]
+    batch: int = 1
 
     @property
     def plain(self) -> "Meter":
@@ -104,8 +107,12 @@ class Meter:
         return replace(self, storage=STORAGES["float32"])
 
     def vector(self, elements: int, instructions: int = 1) -> int:
-        """Cycles of so many vector instructions over ``elements`` each."""
-        return math.ceil(instructions * self.hw.vector_cycles(elements, self.dtype))
+        """Cycles of so many vector instructions over ``elements`` each, of every sequence."""
+        return self.batch * self._instructions(elements, instructions)
+
+    def gemv(self, rows: int, columns: int) -> int:
+        """Cycles of every sequence's vector times a tile [r, c]."""
+        return self.batch * gemv_cycles(self.hw, rows, columns, self.dtype)
 
     def compute(self, operator: str, cycles: int) -> OperatorCost:
         """Something local."""
@@ -121,8 +128,12 @@ class Meter:
         copies: int = 1,
         compute: int = 0,
     ) -> OperatorCost:
-        """Kernels of ``compute`` cycles, then a K-tree allreduce on ``copies`` meshes at once."""
-        words, length = block_words(elements, self.dtype), mesh[0 if axis == "y" else 1]
+        """Kernels of ``compute`` cycles, then a K-tree allreduce on ``copies`` meshes at once.
+
+        ``elements`` are those of one sequence, ``compute`` is of all.
+        """
+        words = block_words(self.batch * elements, self.dtype)
+        length = mesh[0 if axis == "y" else 1]
         cycles = allreduce_ktree.cost(self.hw.replace(mesh=mesh), words, self.k, axis)
         alone = length == 1
         # A member passes the words of the sum on, and receives the result.
@@ -133,7 +144,7 @@ class Meter:
 
     def multiply(self, tile: tuple[int, int]) -> int:
         """Cycles of a PE's own part of MeshGEMV with tiles [r, c], unpacked on the way."""
-        return gemv_cycles(self.hw, *tile, self.dtype) + self.unpacking(*tile)
+        return self.gemv(*tile) + self.unpacking(*tile)
 
     def matvec(
         self, operator: str, mesh: tuple[int, int], tile: tuple[int, int], axis: Axis
@@ -144,7 +155,7 @@ class Meter:
     def unpacking(self, rows: int, columns: int) -> int:
         """Cycles that turn a tile of packed weights into numbers, row by row; 0 of plain ones."""
         steps = self.storage.instructions
-        return rows * self.vector(columns, steps) if steps else 0
+        return rows * self._instructions(columns, steps) if steps else 0
 
     def project(
         self, operator: str, mesh: tuple[int, int], sizes: tuple[int, int, int]
@@ -191,13 +202,21 @@ class Meter:
         return OperatorCost(operator, cycles, compute, issue, moved, routes)
 
     def stream(self, operator: str, words: int, hops: int, moved_words: int) -> OperatorCost:
-        """Words over one busiest link on ways of so many hops, and all words that are sent."""
+        """Words over one busiest link on ways of so many hops, and all words that are sent.
+
+        Both of one sequence.
+        """
+        words, moved_words = self.batch * words, self.batch * moved_words
         cycles = relayout.stream_cycles(self.hw, words, hops)
         issue, routes = min(words, cycles), frozenset({STREAM_ROUTES})
         return OperatorCost(operator, cycles, 0, issue, moved_words * WORD_BYTES, routes)
 
     def host_link(self, operator: str, moved_bytes: int) -> OperatorCost:
-        """Bytes from one wafer to the next over the host link."""
+        """Bytes of one sequence from one wafer to the next over the host link."""
+        moved_bytes *= self.batch
         seconds = moved_bytes / self.hw.host_link_bytes_per_s
         cycles = math.ceil(seconds * self.hw.clock_hz)
         return OperatorCost(operator, cycles, 0, cycles, moved_bytes)
+
+    def _instructions(self, elements: int, count: int) -> int:
+        return math.ceil(count * self.hw.vector_cycles(elements, self.dtype))

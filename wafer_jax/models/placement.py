@@ -81,12 +81,13 @@ class Placement:
       config: The model.
       dtype: What weights are stored in, a name of `storage.STORAGES`; KV cache and activations
         are counted in its compute type.
-      context: Tokens that the KV caches are sized for.
+      context: Tokens of one sequence that the KV caches are sized for.
       layer: Layout of the layers.
       embedding: Layout of the embedding.
       head: Layout of the head.
       regions: In the order in which a token visits them.
       layers_per_region: Consecutive layers that share a region; the last may have fewer.
+      batch: Sequences, each with caches for a context.
     """
 
     hw: HardwareSpec
@@ -98,6 +99,7 @@ class Placement:
     head: VocabLayout
     regions: tuple[Region, ...]
     layers_per_region: int = 1
+    batch: int = 1
 
     @property
     def storage(self) -> Storage:
@@ -122,8 +124,8 @@ class Placement:
 
     @property
     def kv_capacity(self) -> int:
-        """Tokens that the KV cache of a layer's region can hold at most."""
-        return kv_capacity(self.layer, self.hw, self.dtype, self.layers_per_region)
+        """Tokens of each sequence that a region of layers can hold at most."""
+        return kv_capacity(self.layer, self.hw, self.dtype, self.layers_per_region, self.batch)
 
     @property
     def layers_of_regions(self) -> list[range]:
@@ -163,19 +165,21 @@ def place(
     dtype: str = "float32",
     layers_per_region: int = 1,
     expert_grid: tuple[int, int] = (1, 1),
+    batch: int = 1,
 ) -> Placement:
     """Place a model.
 
     Args:
       config: The model.
       hw: Machine; ``hw.mesh`` is the region of layers, ``hw.device_mesh`` the wafer.
-      context: Tokens that the KV caches must hold.
-      prompt: Tokens of the longest prompt.
+      context: Tokens that the KV caches must hold, of each sequence.
+      prompt: Tokens of the longest prompt; prompts come one at a time.
       dtype: What weights are stored in: float32, float16, bfloat16, or packed (q8_0, q4_1, q4_0,
         q6_k, q5_k, q4_k, q3_k, q2_k, fp8, mxfp4); see `storage`.
       layers_per_region: Consecutive layers that share a region.
       expert_grid: Rows and columns of regions within a layer's region that have experts of their
         own; by default every expert is tiled over all of it.
+      batch: Sequences that are decoded together.
 
     Returns:
       The placement.
@@ -193,13 +197,14 @@ def place(
         )
     _check_grid(config, hw.mesh, expert_grid)
     layer = LayerLayout(config, hw.mesh, expert_grid)
-    _check_layers(layer, hw, dtype, context, prompt, layers_per_region)
+    _check_layers(layer, hw, dtype, context, prompt, layers_per_region, batch)
     tied = config.tie_embeddings
-    vocab = _vocab_layout(config, hw, dtype, "embedding and head" if tied else "embedding")
-    vocabulary = lambda name: _Task(name, vocab.mesh, vocab_bytes(vocab, dtype))
-    tasks = [vocabulary("embedding and head" if tied else "embedding")]
+    first = "embedding and head" if tied else "embedding"
+    vocab = _vocab_layout(config, hw, dtype, first, batch)
+    vocabulary = lambda name: _Task(name, vocab.mesh, vocab_bytes(vocab, dtype, batch))
+    tasks = [vocabulary(first)]
     for layers in layers_of_regions(config, layers_per_region):
-        memory = region_bytes(layer, dtype, context, prompt, layers)
+        memory = region_bytes(layer, dtype, context, prompt, layers, batch)
         tasks.append(_Task(_name(layers), hw.mesh, memory, layers))
     if not tied:
         tasks.append(vocabulary("head"))
@@ -213,6 +218,7 @@ def place(
         head=vocab,
         regions=tuple(_pack(tasks, hw.device_mesh)),
         layers_per_region=layers_per_region,
+        batch=batch,
     )
 
 
@@ -249,11 +255,13 @@ def _name(layers: range) -> str:
 
 
 def kv_capacity(
-    layer: LayerLayout, hw: HardwareSpec, dtype: str, layers_per_region: int = 1
+    layer: LayerLayout, hw: HardwareSpec, dtype: str, layers_per_region: int = 1, batch: int = 1
 ) -> int:
-    """Tokens that one region of layers can hold beside its weights and decode's buffers."""
+    """Tokens of each sequence that a region of layers can hold beside its weights and buffers."""
     rows = layer.mesh[0]
-    needed = lambda slots: largest_region_bytes(layer, dtype, slots * rows, 1, layers_per_region)
+    needed = lambda slots: largest_region_bytes(
+        layer, dtype, slots * rows, 1, layers_per_region, batch
+    )
     over = lambda slots: not _fits(needed(slots), hw)
     return max(0, bisect_left(range(hw.data_bytes), True, key=over) - 1) * rows
 
@@ -266,6 +274,7 @@ def smallest_side(
     prompt: int = 1,
     layers_per_region: int = 1,
     expert_grid: tuple[int, int] = (1, 1),
+    batch: int = 1,
 ) -> int | None:
     """Side of the smallest square region of layers that fits; None where none does.
 
@@ -277,9 +286,10 @@ def smallest_side(
       prompt: Likewise.
       layers_per_region: Likewise.
       expert_grid: Likewise.
+      batch: Likewise.
     """
     regions = lambda side, grid: different_region_bytes(
-        LayerLayout(config, (side, side), grid), dtype, context, prompt, layers_per_region
+        LayerLayout(config, (side, side), grid), dtype, context, prompt, layers_per_region, batch
     )
     # However they are cut, all PEs together hold what one would.
     weights = max(region.weights_bytes for region in regions(1, (1, 1)))
@@ -289,26 +299,34 @@ def smallest_side(
 
 
 def _check_layers(
-    layer: LayerLayout, hw: HardwareSpec, dtype: str, context: int, prompt: int, layers: int
+    layer: LayerLayout,
+    hw: HardwareSpec,
+    dtype: str,
+    context: int,
+    prompt: int,
+    layers: int,
+    batch: int,
 ) -> None:
     """Refuse a region that does not hold so many layers."""
-    memory = largest_region_bytes(layer, dtype, context, prompt, layers)
+    memory = largest_region_bytes(layer, dtype, context, prompt, layers, batch)
     if _fits(memory, hw):
         return
     whose = "a layer's region" if layers == 1 else f"a region of {layers} layers"
     where = f"{whose} of {layer.mesh[0]}x{layer.mesh[1]} PEs"
-    advice = _advice(layer, hw, dtype, context, prompt, layers)
+    advice = _advice(layer, hw, dtype, context, prompt, layers, batch)
     least = largest_region_bytes(layer, dtype, 1, 1, layers)
     if not _fits(least, hw):
         raise WaferError(
             f"{where} needs {least.used_bytes:,} bytes per PE ({least.weights_bytes:,} of them "
             f"weights in {dtype}), {hw.name} has {hw.data_bytes:,} for data: {advice}"
         )
-    capacity = kv_capacity(layer, hw, dtype, layers)
+    capacity = kv_capacity(layer, hw, dtype, layers, batch)
+    each, fewer = (f" in each of {batch} sequences", "fewer sequences, ") if batch > 1 else ("", "")
     if context > capacity:
         raise WaferError(
-            f"{context:,} tokens are over the KV capacity of {where}: {capacity:,} tokens fit "
-            f"beside its weights in {dtype}; shorten the prompt, ask for fewer tokens, or {advice}"
+            f"{context:,} tokens{each} are over the KV capacity of {where}: {capacity:,} tokens "
+            f"fit beside its weights in {dtype}; shorten the prompt, ask for fewer tokens, "
+            f"{fewer}or {advice}"
         )
     raise WaferError(
         f"{where} needs {memory.used_bytes:,} bytes per PE for a prompt of {prompt:,} tokens and "
@@ -318,26 +336,34 @@ def _check_layers(
 
 
 def _advice(
-    layer: LayerLayout, hw: HardwareSpec, dtype: str, context: int, prompt: int, layers: int
+    layer: LayerLayout,
+    hw: HardwareSpec,
+    dtype: str,
+    context: int,
+    prompt: int,
+    layers: int,
+    batch: int,
 ) -> str:
     grid = layer.expert_grid
-    if side := smallest_side(layer.config, hw, dtype, context, prompt, layers, grid):
+    if side := smallest_side(layer.config, hw, dtype, context, prompt, layers, grid, batch):
         return f"choose another mesh: the smallest square that fits is {side}x{side}"
     if layers > 1:
         return f"choose fewer layers per region: no square region of {hw.name} is enough"
     return f"use a smaller model or a larger machine: no square region of {hw.name} is enough"
 
 
-def _vocab_layout(config: DecoderConfig, hw: HardwareSpec, dtype: str, name: str) -> VocabLayout:
+def _vocab_layout(
+    config: DecoderConfig, hw: HardwareSpec, dtype: str, name: str, batch: int
+) -> VocabLayout:
     """As many rows as a layer has (or a multiple) and as few columns as the tiles allow."""
     height, (device_height, device_width) = hw.mesh[0], hw.device_mesh
     least = None
     for rows in range(height, device_height + 1, height):
         layouts = [VocabLayout(config, (rows, columns)) for columns in range(1, device_width + 1)]
-        fits = lambda layout: _fits(vocab_bytes(layout, dtype), hw)
+        fits = lambda layout: _fits(vocab_bytes(layout, dtype, batch), hw)
         if fits(layouts[-1]):
             return layouts[bisect_left(layouts, True, key=fits)]
-        least = vocab_bytes(layouts[-1], dtype)
+        least = vocab_bytes(layouts[-1], dtype, batch)
     assert least is not None
     raise WaferError(
         f"the region of the {name} needs {least.used_bytes:,} bytes per PE even on the whole "

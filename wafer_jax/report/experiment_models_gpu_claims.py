@@ -28,8 +28,9 @@ def more_gpus(speeds: pd.DataFrame, least: float, most: float) -> Statement:
     return Statement(
         f"Eight A100s are {least} to {most} times faster than one",
         tuple(readings),
-        "By the published speeds the range holds for the smaller model alone; which models the text "
-        "means is not at hand. Rooflines have no communication, so eight are eight times faster.",
+        "By the published speeds the range holds for the smaller model alone; which models the "
+        "text means is not at hand. Rooflines have no communication, so eight are eight times "
+        "faster.",
     )
 
 

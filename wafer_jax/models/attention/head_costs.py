@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 
-from wafer_jax.collectives.kernels import gemv_cycles
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.hardware import DTYPE_BYTES
 from wafer_jax.models.mesh_layout import LayerLayout
@@ -52,7 +51,7 @@ def decode(meter: Meter, layout: LayerLayout, context: int) -> Iterator[Operator
     sum_of = lambda compute: meter.allreduce("", mesh, heads, "y", compute=compute)
     sinks = vector(heads, _SINK) * layout.config.sinks
 
-    products = heads * gemv_cycles(meter.hw, part, slots, meter.dtype) + vector(every)
+    products = heads * meter.gemv(part, slots) + vector(every)
     yield meter.allreduce("scores", group, every, "x", copies=layout.groups, compute=products)
     yield in_sequence(
         "softmax",
@@ -60,7 +59,7 @@ def decode(meter: Meter, layout: LayerLayout, context: int) -> Iterator[Operator
         sum_of(vector(every, 1 + EXP) + heads * vector(slots)),
         meter.compute("", vector(heads, RECIPROCAL) + heads * vector(slots) + sinks),
     )
-    products = heads * gemv_cycles(meter.hw, slots, part, meter.dtype)
+    products = heads * meter.gemv(slots, part)
     yield meter.allreduce("attention output", mesh, layout.q_x, "y", compute=products)
 
 

@@ -83,8 +83,8 @@ class ShiftCache:
 
 
 def put_costs(meter: Meter, layout: LayerLayout) -> OperatorCost:
-    """Making room for one token's key and value, and writing them."""
-    mesh, elements = layout.mesh, 2 * layout.kv_x
+    """Making room for the key and value of a token of every sequence, and writing them."""
+    mesh, elements = layout.mesh, meter.batch * 2 * layout.kv_x
     cycles = kv_shift.shift_cost(meter.hw.replace(mesh=mesh), elements, dtype=meter.dtype)
     size = elements * DTYPE_BYTES[meter.dtype]
     issue = min(2 * block_words(elements, meter.dtype), cycles)

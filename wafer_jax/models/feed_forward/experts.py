@@ -197,17 +197,21 @@ def decode_costs(meter: Meter, layout: LayerLayout) -> Iterator[OperatorCost]:
 
 
 def _chosen_costs(meter: Meter, layout: LayerLayout, load: int) -> Iterator[OperatorCost]:
-    """The chosen experts, so many of them in the fullest region."""
+    """The chosen experts, so many of each sequence's in the fullest region.
+
+    Of several sequences that is a bound: their fullest regions need not be the same.
+    """
     region, vector, config = layout.expert_region, meter.vector, layout.config
     hidden, ffn = region.hidden_y, region.ffn_x
     copies, instructions = _of(config).chosen // load, config.activation.instructions
-    (gate_up, down) = (meter.multiply(tile) for tile in ((hidden, 2 * ffn), (ffn, hidden)))
-    sums, cycles = load * 2 * ffn, load * gate_up
+    different = min(layout.experts_per_region, meter.batch * load)
+    products = lambda tile: load * meter.gemv(*tile) + different * meter.unpacking(*tile)
+    sums, cycles = load * 2 * ffn, products((hidden, 2 * ffn))
     yield meter.allreduce("gate, up", region.mesh, sums, "y", copies=copies, compute=cycles)
     if config.ffn_bias:
         yield meter.compute("gate, up bias", vector(sums))
     yield meter.compute("SiLU", vector(load * ffn, instructions + 1))  # and weigh
-    yield meter.allreduce("down", layout.mesh, hidden, "x", compute=load * down)
+    yield meter.allreduce("down", layout.mesh, hidden, "x", compute=products((ffn, hidden)))
     if config.ffn_bias:
         yield meter.compute("down bias", load * vector(hidden, 2))
 
