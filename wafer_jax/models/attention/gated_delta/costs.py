@@ -17,7 +17,7 @@ from dataclasses import replace
 from math import gcd
 
 from wafer_jax.collectives.gemm_layout import block_words
-from wafer_jax.collectives.kernels import gemm_cycles, gemv_cycles
+from wafer_jax.collectives.kernels import gemm_cycles
 from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.hardware import DTYPE_BYTES
 from wafer_jax.models.attention.gated_delta.layout import DeltaLayout
@@ -53,7 +53,7 @@ def decode_costs(meter: Meter, layout: LayerLayout, context: int) -> Iterator[Op
     yield _lengths(wide, delta, 1)
     written = heads * delta.value_y
     products = wide.vector(delta.state_size) + delta.heads * wide.vector(delta.key_x)
-    products += 2 * heads * gemv_cycles(meter.hw, delta.key_x, delta.value_y, _WIDE)
+    products += 2 * heads * wide.gemv(delta.key_x, delta.value_y)
     yield _in_groups(wide, "read the state", delta, 3 * written + delta.heads, products)
     update = wide.vector(written, 4) + wide.vector(delta.state_size)
     yield wide.compute("update the state", update)
@@ -203,11 +203,11 @@ def _gated_norm(meter: Meter, delta: DeltaLayout) -> int:
 def _within_chunks(meter: Meter, delta: DeltaLayout, rows: int) -> OperatorCost:
     """Products of keys with keys and queries, decays between tokens, and the triangular system."""
     count, length = chunks_of(rows)
-    hw, pairs = meter.hw, length * length
-    products = 2 * delta.heads * gemm_cycles(hw, length, delta.key_x, length, meter.dtype)
+    pairs = length * length
+    products = 2 * delta.heads * gemm_cycles(meter.hw, length, delta.key_x, length, meter.dtype)
     total = _in_groups(meter, "", delta, 2 * delta.heads * count * pairs, count * products)
     solved = delta.key_x + delta.value_x
-    solve = sum(gemv_cycles(hw, before, solved, meter.dtype) for before in range(1, length))
+    solve = sum(meter.gemv(before, solved) for before in range(1, length))
     each = meter.vector(pairs, EXP + 4) + length * meter.vector(solved, 2) + solve
     local = meter.compute("", count * delta.value_heads * each)
     return in_sequence("within chunks", total, local)
