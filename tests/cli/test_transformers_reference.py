@@ -1,5 +1,6 @@
 import numpy as np
 import pytest
+from models.golden_families import IDS, golden, tiny
 from models.tiny_families import FAMILIES
 from models.tiny_llama import LLAMA3, TINY, random_weights
 
@@ -37,3 +38,12 @@ def test_it_agrees_with_the_dense_reference(attributes):
     assert between is not None
     np.testing.assert_allclose(logits, expected[0], atol=2e-5)
     np.testing.assert_allclose(hidden, between[:-1, 0], atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["qwen3.5", "qwen3.5 moe"])
+def test_it_gives_the_logits_of_the_tiny_model(name):
+    """Of weights whose small outputs of DeltaNet are not small enough to be all rounding."""
+    logits, hidden = transformers_reference.forward(tiny(name), IDS[0].tolist())
+    wanted = golden()[name][0]
+    np.testing.assert_allclose(logits, wanted, rtol=0, atol=2e-6 * np.abs(wanted).max())
+    assert hidden.shape == (4, len(IDS[0]), 48)
