@@ -29,6 +29,16 @@ def test_the_next_command_places_what_was_chosen(wafer):
     assert info["pes"] == record["best"]["pes"]
 
 
+def test_the_next_command_cuts_the_region_for_experts(wafer):
+    options = ("--dtype", "q4_k", "--prompt", "256", "--output", "32", "--phase", "prefill")
+    record = wafer("tune", "qwen3-30b-a3b", *options, "--json").json
+    (command,) = record["next"]
+    info = wafer(*shlex.split(command)[1:], "--json").json
+    assert info["expert_grid"] == record["best"]["expert_grid"] != [1, 1]
+    assert info["pes"] == record["best"]["pes"]
+    assert "expert grid" in wafer("tune", "qwen3-30b-a3b", *options).out
+
+
 def test_the_page_shows_what_it_prints(wafer):
     page = (ROOT / "docs" / "models.md").read_text()
     record = wafer("tune", "llama3-8b", "--prompt", "2048", "--output", "128", "--json").json

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+import wafer_jax as wj
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import configs_dir
 from wafer_jax.models import model_config, model_names
@@ -45,6 +46,15 @@ def test_files_have_a_source_and_a_configuration():
     assert len(paths) == 15
     for path in paths:
         assert set(json.loads(path.read_text())) == {"source", "config"}
+
+
+def test_a_published_model_is_placed_without_weights():
+    placement = wj.models.place(
+        wj.models.model_config("qwen3-8b"), wj.hardware("wse2", mesh=(512, 512)), dtype="bfloat16"
+    )
+    assert placement.regions[1].layers == range(1)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = wj.models.nothing
 
 
 def test_an_unknown_model():

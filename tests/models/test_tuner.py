@@ -114,6 +114,21 @@ def test_queues_are_a_budget():
     assert any(c.refused == "input queues: 4 of 3" for c in tuning.candidates)
 
 
+def test_experts_get_parts_of_the_region():
+    config, hw = model_config("qwen3-30b-a3b"), hardware("wse2")
+    tuning = autotune(config, hw, prompt=256, output=32, dtype="q4_k")
+    rows, columns = tuning.best.shape.expert_grid
+    assert rows * columns > 1
+    placement = place(
+        config, tuning.hw, context=288, prompt=256, dtype="q4_k", expert_grid=(rows, columns),
+        layers_per_region=tuning.best.layers_per_region,
+    )  # fmt: skip
+    assert tuning.best.prefill == prefill_costs(placement, 256, tuning.best.k)
+    whole = [c for c in tuning.candidates if c.shape.expert_grid == (1, 1) and not c.refused]
+    assert min(c.seconds for c in whole) > 2 * tuning.best.seconds
+    assert f"experts on {rows}x{columns} parts" in tuning.explanation[0]
+
+
 def test_wafers_are_a_budget():
     hw = hardware("wse2")
     free = autotune(LLAMA3_8B, hw, prompt=512, output=512)

@@ -10,6 +10,8 @@ from wafer_jax.cli.options import Dtype, Json, Preset
 from wafer_jax.cli.output import Output
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from wafer_jax.models.tuning import Tuning
     from wafer_jax.models.tuning_task import Phase
 
@@ -81,6 +83,7 @@ def tune(
         "best": {
             "mesh": [best.side, best.side],
             "layers_per_region": best.layers_per_region,
+            "expert_grid": best.shape.expert_grid,
             "k": best.k,
             "wafers": best.wafers,
             "pes": best.pes,
@@ -100,6 +103,8 @@ def _next(model: str, preset: str, tuning: "Tuning") -> list[str]:
     best = tuning.best
     layout = ["--preset", preset, "--mesh", f"{best.side}x{best.side}", "--dtype", tuning.dtype]
     layout += ["--layers-per-region", str(best.layers_per_region)]
+    if best.shape.expert_grid != (1, 1):
+        layout += ["--expert-grid", "x".join(map(str, best.shape.expert_grid))]
     info = ["wafer-jax", "info", model, *layout, "--context", str(tuning.context)]
     if model in model_names():
         return [shlex.join(info)]
@@ -124,11 +129,18 @@ def _show(out: Output, name: str, tuning: "Tuning", commands: list[str]) -> None
         "",
         f"The fastest of {len(frame)} that were tried (level: cost):",
         "",
-        table(fits.drop(columns="refused").dropna(axis=1, how="all").head(_SHOWN)),
+        table(_told(fits).drop(columns="refused").head(_SHOWN)),
     )
     if len(refused):
-        shown = refused.filter(["side", "layers_per_region", "k", "refused"]).head(_SHOWN)
-        out.show("", "Refused:", "", table(shown))
+        columns = ["side", "expert_grid", "layers_per_region", "k", "refused"]
+        out.show("", "Refused:", "", table(_told(refused.filter(columns)).head(_SHOWN)))
     out.show("", "Next:")
     for command in commands:
         out.text(command)
+
+
+def _told(frame: "pd.DataFrame") -> "pd.DataFrame":
+    """Without columns that say nothing: empty ones, and the grid of models without experts."""
+    if set(frame["expert_grid"]) <= {"1x1"}:
+        frame = frame.drop(columns="expert_grid")
+    return frame.dropna(axis=1, how="all")

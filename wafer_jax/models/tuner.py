@@ -14,12 +14,13 @@ from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.program_image import image_bytes
 from wafer_jax.models.storage import storage_of
-from wafer_jax.models.tuning import Candidate, Tuning
+from wafer_jax.models.tuning import Candidate, Shape, Tuning
 from wafer_jax.models.tuning_task import Phase, Task
 
 MAX_K = 6
 _SIZE_RATIO = 1.1
 _PER_SIZE = 2
+_GRIDS = ((1, 1), (2, 2), (4, 4), (8, 8), (8, 16), (16, 16))
 
 
 def autotune(
@@ -36,6 +37,8 @@ def autotune(
     resident_routes: bool = False,
 ) -> Tuning:
     """Find the square region, the K-tree and the layers per region with the least predicted time.
+
+    Of a mixture of experts also the parts of the region that experts are laid on.
 
     Both phases run on the same region, as `Model.generate` has it. A candidate must fit the SRAM,
     the colours and the input queues.
@@ -84,7 +87,7 @@ def autotune(
     order = sorted(task.tried.values(), key=lambda c: (c.seconds, c.side, c.layers_per_region, c.k))
     return Tuning(
         config=config,
-        hw=hw.replace(mesh=(best.side, best.side)),
+        hw=hw.replace(mesh=best.shape.mesh),
         phase=phase,
         dtype=dtype,
         context=context,
@@ -118,57 +121,70 @@ def _check(
 
 def _search(task: Task) -> Candidate:
     largest = min(task.hw.device_mesh)
-    sides = [side for side in range(1, largest + 1) if task.fits(side, 1)]
-    if not sides:
-        refused = task.try_out(largest, 2, 1)
+    sides = range(1, largest + 1)
+    shapes = {grid: _fitting(task, sides, grid) for grid in _expert_grids(task.config)}
+    if not any(shapes.values()):
+        refused = task.try_out(Shape(largest), 2, 1)
         raise WaferError(
             f"no square region of {task.hw.name} holds a layer in {task.dtype} with a context of "
             f"{task.context:,} tokens and a prompt of {task.prompt:,}; {refused.name}: "
             f"{refused.refused}"
         )
-    if sides[0] > 1:
-        task.try_out(sides[0] - 1, 2, 1)  # for the table: why not smaller
-    classes = _by_size(task, sides)
-    first_of_all = [side for alike in classes for side in alike[:_PER_SIZE]]
-    k = next((k for k in (2, 1) if _try_sides(task, first_of_all, k)), 2)
+    least = min(shape.side for of_grid in shapes.values() for shape in of_grid)
+    if least > 1:
+        task.try_out(Shape(least - 1), 2, 1)  # for the table: why not smaller
+    classes = [alike for of_grid in shapes.values() for alike in _by_size(task, of_grid)]
+    first_of_all = [shape for alike in classes for shape in alike[:_PER_SIZE]]
+    k = next((k for k in (2, 1) if _try_all(task, first_of_all, k)), 2)
     best = _best(task)
-    near = next(alike for alike in classes if best.side in alike)
-    _try_sides(task, near[: 3 * _PER_SIZE], k)
-    for side in _fastest_sides(task)[:_PER_SIZE]:
-        for k in range(1, MAX_K + 1):
-            task.try_out(side, k, task.most_layers(side))
+    near = next(alike for alike in classes if best.shape in alike)
+    _try_all(task, near[: 3 * _PER_SIZE], k)
+    for shape in _fastest_shapes(task)[:_PER_SIZE]:
+        for phases in range(1, MAX_K + 1):
+            task.try_out(shape, phases)
     _vary_layers(task)
     return _best(task)
 
 
-def _by_size(task: Task, sides: list[int]) -> list[list[int]]:
-    """Sides of about one size together, those that fit the wafers and compute least first."""
-    promise = lambda side: (task.over_wafers(side), task.estimate(side))
-    classes: dict[int, list[int]] = {}
-    for side in sides:
-        classes.setdefault(int(math.log(side) / math.log(_SIZE_RATIO)), []).append(side)
+def _expert_grids(config: DecoderConfig) -> list[tuple[int, int]]:
+    """Those that have at least an expert in every part."""
+    experts = config.experts.count if config.experts else 1
+    return [grid for grid in _GRIDS if math.prod(grid) <= experts]
+
+
+def _fitting(task: Task, sides: range, grid: tuple[int, int]) -> list[Shape]:
+    shapes = (Shape(side, grid) for side in sides if side >= max(grid))
+    return [shape for shape in shapes if task.fits(shape, 1)]
+
+
+def _by_size(task: Task, shapes: list[Shape]) -> list[list[Shape]]:
+    """Shapes of about one size together, those that fit the wafers and compute least first."""
+    promise = lambda shape: (task.over_wafers(shape), task.estimate(shape))
+    classes: dict[int, list[Shape]] = {}
+    for shape in shapes:
+        classes.setdefault(int(math.log(shape.side) / math.log(_SIZE_RATIO)), []).append(shape)
     return [sorted(alike, key=promise) for alike in classes.values()]
 
 
-def _try_sides(task: Task, sides: list[int], k: int) -> bool:
+def _try_all(task: Task, shapes: list[Shape], k: int) -> bool:
     """Whether any of them fits."""
-    tried = [task.try_out(side, k, task.most_layers(side)) for side in sides]
+    tried = [task.try_out(shape, k) for shape in shapes]
     return not all(candidate.refused for candidate in tried)
 
 
-def _fastest_sides(task: Task) -> list[int]:
+def _fastest_shapes(task: Task) -> list[Shape]:
     ordered = sorted(task.tried.values(), key=lambda c: c.seconds)
-    return list(dict.fromkeys(c.side for c in ordered if not c.refused))
+    return list(dict.fromkeys(c.shape for c in ordered if not c.refused))
 
 
 def _vary_layers(task: Task) -> None:
     """Other numbers of layers in the best region, and the first that is too many."""
     best, layers = _best(task), task.config.num_layers
-    most = task.most_layers(best.side)
+    most = task.most_layers(best.shape)
     for fewer in {1, (most + 1) // 2}:
-        task.try_out(best.side, best.k, fewer)
+        task.try_out(best.shape, best.k, fewer)
     if most < layers:
-        task.try_out(best.side, best.k, -(-layers // (-(-layers // most) - 1)))
+        task.try_out(best.shape, best.k, -(-layers // (-(-layers // most) - 1)))
 
 
 def _best(task: Task) -> Candidate:

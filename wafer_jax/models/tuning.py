@@ -2,15 +2,32 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_costs import PhaseCosts
+from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.operator_cost import OperatorCost
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Shape(NamedTuple):
+    """A square region of layers, and what it is cut into for experts."""
+
+    side: int
+    expert_grid: tuple[int, int] = (1, 1)
+
+    @property
+    def mesh(self) -> tuple[int, int]:
+        """(Y, X) PEs."""
+        return self.side, self.side
+
+    def layout(self, config: DecoderConfig) -> LayerLayout:
+        """Of a layer on it."""
+        return LayerLayout(config, self.mesh, self.expert_grid)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,7 +35,7 @@ class Candidate:
     """One way to lay a model out.
 
     Attributes:
-      side: Rows, and columns, of a region.
+      shape: The region.
       k: Phases of the K-trees.
       layers_per_region: Consecutive layers that share a region.
       wafers: Wafers; 0 where the SRAM refuses it.
@@ -32,7 +49,7 @@ class Candidate:
       refused: Why, in a few words; empty if it was not.
     """
 
-    side: int
+    shape: Shape
     k: int
     layers_per_region: int
     wafers: int = 0
@@ -49,7 +66,14 @@ class Candidate:
     def name(self) -> str:
         """Such as "420x420 PEs, 2 layers per region, K = 2"."""
         layers = f"{self.layers_per_region} layer{'s' if self.layers_per_region > 1 else ''}"
-        return f"{self.side}x{self.side} PEs, {layers} per region, K = {self.k}"
+        rows, columns = self.shape.expert_grid
+        grid = f", experts on {rows}x{columns} parts" if rows * columns > 1 else ""
+        return f"{self.side}x{self.side} PEs, {layers} per region{grid}, K = {self.k}"
+
+    @property
+    def side(self) -> int:
+        """Rows, and columns, of a region."""
+        return self.shape.side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +116,7 @@ class Tuning:
         rows = [
             {
                 "side": c.side,
+                "expert_grid": "x".join(map(str, c.shape.expert_grid)),
                 "layers_per_region": c.layers_per_region,
                 "k": c.k,
                 "wafers": c.wafers or None,
@@ -164,7 +189,11 @@ class Tuning:
         fits = [c for c in self.candidates if not c.refused]
         for text, others in (
             ("another region", [c for c in fits if c.side != best.side]),
-            ("another K", [c for c in fits if c.side == best.side and c.k != best.k]),
+            (
+                "another grid of experts",
+                [c for c in fits if c.shape.expert_grid != best.shape.expert_grid],
+            ),
+            ("another K", [c for c in fits if c.shape == best.shape and c.k != best.k]),
             ("fewer wafers", [c for c in fits if c.wafers < best.wafers]),
         ):
             if others:
