@@ -23,6 +23,8 @@ _ON_THE_MESH = (
     "gpt-oss",
     "gpt-oss, full first",
     "minimax m2",
+    "qwen3.5",
+    "qwen3.5 moe",
 )
 
 

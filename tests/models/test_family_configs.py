@@ -148,7 +148,10 @@ def test_what_a_family_says_of_its_layers():
     [
         ({"use_sliding_window": True}, "use_sliding_window=True is unsupported (must be False)"),
         ({"num_key_value_heads": None}, "num_key_value_heads is missing"),
-        ({"rope_scaling": {"rope_type": "longrope"}}, "rope_type='longrope' is unsupported"),
+        (
+            {"rope_scaling": {"rope_type": "longrope"}, "rope_parameters": None},
+            "rope_type='longrope' is unsupported",
+        ),
         ({"mlp_bias": True}, "unknown attribute 'mlp_bias'=True"),
         ({"logit_scale": 2.0}, "unknown attribute 'logit_scale'=2.0"),
         ({"architectures": ["LlamaForCausalLM"]}, "['LlamaForCausalLM'] is not supported; only"),

@@ -26,7 +26,13 @@ MOE = read_config(FAMILIES["qwen3 moe"])
 
 @pytest.mark.parametrize(
     ("name", "dtype"),
-    [("qwen2", "q4_1"), ("qwen3", "fp8"), ("qwen3 moe", "q8_0"), ("qwen3 moe", "bfloat16")],
+    [
+        ("qwen2", "q4_1"),
+        ("qwen3", "fp8"),
+        ("qwen3 moe", "q8_0"),
+        ("qwen3 moe", "bfloat16"),
+        ("qwen3.5 moe", "fp8"),
+    ],
 )
 def test_a_family_equals_the_dense_reference_at_its_precision(name, dtype):
     checkpoint, ids = tiny(name), IDS[0][:10]

@@ -11,13 +11,14 @@ from wafer_jax.models import model_config, model_names
 from wafer_jax.models.model_configs import model_source
 from wafer_jax.models.parameters import num_parameters
 
-# Parameters of the published checkpoints, as the hub counts the tensors of their files.
+# As the hub counts the tensors of the published files, or transformers those of its own model.
 PARAMETERS = {
     "codellama-34b": 33_743_970_304,
     "gpt-oss-120b": 116_829_156_672,
     "gpt-oss-20b": 20_914_757_184,
     "llama2-13b": 13_015_864_320,
     "llama3-8b": 8_030_261_248,
+    "minimax-m2": 228_689_764_864,
     "qwen2-72b": 72_706_203_648,
     "qwen2.5-14b": 14_770_033_664,
     "qwen2.5-32b": 32_763_876_352,
@@ -30,10 +31,6 @@ PARAMETERS = {
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_sizes_are_the_published_ones(name):
     assert num_parameters(model_config(name)) == PARAMETERS[name]
-
-
-def test_minimax_m2_has_about_what_its_card_says():
-    assert num_parameters(model_config("minimax-m2")) == pytest.approx(229e9, rel=2e-3)
 
 
 def test_every_model_says_where_it_comes_from():

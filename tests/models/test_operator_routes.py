@@ -4,6 +4,7 @@ import pytest
 
 from wafer_jax import hardware
 from wafer_jax.collectives import allreduce_ktree, gemm, gemm_transposed, kv_shift
+from wafer_jax.errors import WaferError
 from wafer_jax.models.operator_routes import (
     SHIFT_ROUTES,
     gemm_routes,
@@ -32,6 +33,13 @@ def test_k_trees(k):
         program = allreduce_ktree.program(machine(1, length), 4, k)
         assert needed(tree_routes((1, length), "x", k)) == of(program)
     assert tree_routes((80, 1), "y", k) != tree_routes((1, 80), "x", k)
+
+
+def test_too_few_input_queues_have_no_cost():
+    hw = hardware("wse2", mesh=(1, 512))
+    assert allreduce_ktree.needs(512, 5)[1] > 8 == len(hw.input_queue_depths)
+    with pytest.raises(WaferError, match=r"k=5 needs .* input queues"):
+        allreduce_ktree.cost(hw, 4, 5)
 
 
 @pytest.mark.parametrize("mesh", [(3, 3), (5, 4), (9, 9)])

@@ -72,6 +72,38 @@ _GPT_OSS = {
     "vocab_size": 97,
 }
 
+_QWEN3_5 = {
+    **{k: v for k, v in _COMMON.items() if k != "rope_theta"},
+    "attention_bias": False,
+    "attention_dropout": 0.0,
+    "attn_output_gate": True,
+    "eos_token_id": 5,
+    "full_attention_interval": 4,
+    "head_dim": 16,
+    "layer_types": 3 * ["linear_attention"] + ["full_attention"],
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 8,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "linear_value_head_dim": 12,
+    "mamba_ssm_dtype": "float32",
+    "mlp_only_layers": [],
+    "mtp_num_hidden_layers": 1,
+    "mtp_use_dedicated_embeddings": False,
+    "num_hidden_layers": 4,
+    "rms_norm_eps": 1e-6,
+    "rope_parameters": {
+        "mrope_interleaved": True,
+        "mrope_section": [1, 1, 0],
+        "partial_rotary_factor": 0.25,
+        "rope_theta": 1000.0,
+        "rope_type": "default",
+    },
+    "torch_dtype": "bfloat16",
+    "transformers_version": "4.57.0.dev0",
+    "use_cache": True,
+}
+
 FAMILIES: dict[str, dict[str, Any]] = {
     "llama 3": {**_COMMON, "rope_scaling": LLAMA3, "attention_bias": False, "mlp_bias": False},
     "code llama": {
@@ -161,5 +193,21 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "use_mtp": True,
         "use_qk_norm": True,
         "use_routing_bias": True,
+    },
+    "qwen3.5": {
+        **_QWEN3_5,
+        "model_type": "qwen3_5_text",
+        "architectures": ["Qwen3_5ForCausalLM"],
+        "tie_word_embeddings": True,
+    },
+    "qwen3.5 moe": {
+        **{k: v for k, v in _QWEN3_5.items() if k != "intermediate_size"},
+        "model_type": "qwen3_5_moe_text",
+        "architectures": ["Qwen3_5MoeForCausalLM"],
+        "moe_intermediate_size": 24,
+        "num_experts": 7,
+        "num_experts_per_tok": 2,
+        "router_aux_loss_coef": 0.001,
+        "shared_expert_intermediate_size": 20,
     },
 }

@@ -51,7 +51,11 @@ def random_weights(config: DecoderConfig, seed: int = 0) -> dict[str, np.ndarray
     for name, shape in parameter_shapes(config).items():
         values = rng.standard_normal(shape, dtype=np.float32)
         if "norm" in name:
-            weights[name] = 1 + 0.3 * values
+            plain = name.endswith("linear_attn.norm.weight")  # whatever the others are stored as
+            weights[name] = 1 - config.norm_offset * (not plain) + 0.3 * values
+        elif name.endswith("A_log"):
+            # Slow decay: of few tokens an output may be so small that its norm is all rounding.
+            weights[name] = 0.3 * values - 3
         else:
             weights[name] = values * (0.3 if len(shape) == 1 else shape[1] ** -0.5)
     return weights

@@ -71,6 +71,7 @@ def _attributes(config: DecoderConfig) -> dict:
         "eos_token_id": None,
         **_experts(config),
         **_windows(config),
+        **_delta(config),
     }
 
 
@@ -112,6 +113,21 @@ def _windows(config: DecoderConfig) -> dict:
     return {"layer_types": types, "sliding_window": config.window}
 
 
+def _delta(config: DecoderConfig) -> dict:
+    heads = config.delta
+    if heads is None:
+        return {}
+    names = {"full": "full_attention", "gated_delta": "linear_attention"}
+    return {
+        "layer_types": [names[kind] for kind in config.attention] * config.periods,
+        "linear_num_key_heads": heads.keys,
+        "linear_num_value_heads": heads.values,
+        "linear_key_head_dim": heads.key_dim,
+        "linear_value_head_dim": heads.value_dim,
+        "linear_conv_kernel_dim": heads.kernel,
+    }
+
+
 def _experts(config: DecoderConfig) -> dict:
     if config.experts is None:
         return {}
@@ -126,4 +142,5 @@ def _experts(config: DecoderConfig) -> dict:
         "num_experts_per_tok": config.experts.chosen,
         "norm_topk_prob": config.experts.renormalise,
         "moe_intermediate_size": config.intermediate_size,
+        "shared_expert_intermediate_size": config.experts.shared_size,
     }

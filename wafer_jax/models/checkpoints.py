@@ -163,7 +163,7 @@ def _load_gguf(found: _Found) -> Checkpoint:
 
 
 def _load_folder(found: _Found) -> Checkpoint:
-    config = hf_folder.read_config(found.path)
+    config = hf_folder.with_stored_head(found.path, hf_folder.read_config(found.path))
     return Checkpoint(
         config=config,
         weights=hf_folder.read_weights(found.path, config),

@@ -127,6 +127,7 @@ class Experts:
         renormalise: whether the weights of the chosen ones are made to add up to 1.
         scoring: how the router's scores choose, a key of `routing.RULES`.
         router_bias: whether the router has a bias.
+        shared_size: width of one more expert that every token uses, see `shared_experts`, or 0.
     """
 
     count: int
@@ -134,11 +135,46 @@ class Experts:
     renormalise: bool = True
     scoring: str = "softmax"
     router_bias: bool = False
+    shared_size: int = 0
 
     @property
     def corrected(self) -> bool:
         """Whether a learnt vector is added to the scores, for the choice only."""
         return self.scoring == "sigmoid"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeltaHeads:
+    """Heads of gated DeltaNet, which keep a state of ``key_dim x value_dim`` each.
+
+    Attributes:
+        keys: key heads, each with the queries that go with it.
+        values: value heads; consecutive ones share a key head.
+        key_dim: width Dk of a key and of a query.
+        value_dim: width Dv of a value.
+        kernel: tokens that the causal convolution sees, the new one included.
+    """
+
+    keys: int
+    values: int
+    key_dim: int
+    value_dim: int
+    kernel: int
+
+    @property
+    def per_key(self) -> int:
+        """Value heads that share one key head."""
+        return self.values // self.keys
+
+    @property
+    def keys_size(self) -> int:
+        """Width of all keys together."""
+        return self.keys * self.key_dim
+
+    @property
+    def values_size(self) -> int:
+        """Width of all values together."""
+        return self.values * self.value_dim
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,6 +191,7 @@ class DecoderConfig:
         num_kv_heads: key and value heads; divides ``num_heads``.
         head_dim: width D of a head, even; need not be ``hidden_size / num_heads``.
         rms_norm_eps: added to the mean square in RMSNorm.
+        norm_offset: added to the weights of norms: 1 where they are stored around zero.
         rope: rotary position embedding.
         max_position_embeddings: longest context in tokens.
         tie_embeddings: whether the output head is the embedding.
@@ -167,6 +204,9 @@ class DecoderConfig:
         window: tokens that the kind "sliding" sees, the new one included, else None.
         sinks: whether every query head has a sink, one more logit of its softmax that no value
             belongs to.
+        attention_gate: whether the output of every query head is scaled by the sigmoid of a gate,
+            which the q projection makes beside the query.
+        delta: heads of the kind "gated_delta", else None.
         feed_forward: kind of the feed-forward layers, a key of `feed_forward.KINDS`.
         ffn_bias: whether its projections have biases.
         activation: what joins its gate and up projections.
@@ -184,6 +224,7 @@ class DecoderConfig:
     num_kv_heads: int
     head_dim: int
     rms_norm_eps: float = 1e-6
+    norm_offset: float = 0.0
     rope: RopeConfig = RopeConfig()
     max_position_embeddings: int = 2048
     tie_embeddings: bool = False
@@ -193,6 +234,8 @@ class DecoderConfig:
     attention: tuple[str, ...] = ("full",)
     window: int | None = None
     sinks: bool = False
+    attention_gate: bool = False
+    delta: DeltaHeads | None = None
     feed_forward: str = "swiglu"
     ffn_bias: bool = False
     activation: SwiGLU | ClampedSwiGLU = field(default_factory=SwiGLU)

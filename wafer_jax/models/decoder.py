@@ -65,10 +65,11 @@ class DecoderLayer(nnx.Module):
     """One pre-norm residual block; its attributes carry Hugging Face's names."""
 
     def __init__(self, config: DecoderConfig, attention: ModuleType, *, rngs: nnx.Rngs):
-        self.input_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        norm = lambda: RMSNorm(config.hidden_size, config.rms_norm_eps, config.norm_offset)
+        self.input_layernorm = norm()
         self.name = attention.NAME
         setattr(self, self.name, attention.Dense(config, rngs=rngs))
-        self.post_attention_layernorm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.post_attention_layernorm = norm()
         self.mlp = kind_of(config).Dense(config, rngs=rngs)
 
     def __call__(
@@ -104,7 +105,7 @@ class Decoder(nnx.Module):
         make = lambda kind: nnx.vmap(lambda keys: DecoderLayer(config, kind, rngs=keys))
         stacks = [make(kind)(rngs.split(config.periods)) for kind in kinds_of(config)]
         self.layers = nnx.List(stacks)
-        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
+        self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps, config.norm_offset)
         tied = config.tie_embeddings
         self.lm_head = None if tied else nnx.Param(normal(rngs, self.embed_tokens.shape))
 

@@ -26,16 +26,16 @@ class Linear(nnx.Module):
 
 
 class RMSNorm(nnx.Module):
-    """``x / sqrt(mean(x^2) + eps) * weight`` over the last axis."""
+    """``x / sqrt(mean(x^2) + eps) * (weight + offset)`` over the last axis."""
 
-    def __init__(self, size: int, eps: float):
-        self.weight = nnx.Param(jnp.ones((size,), jnp.float32))
-        self.eps = eps
+    def __init__(self, size: int, eps: float, offset: float = 0.0):
+        self.weight = nnx.Param(jnp.full((size,), 1 - offset, jnp.float32))
+        self.eps, self.offset = eps, offset
 
     def __call__(self, x: jax.Array) -> jax.Array:
         """Normalise ``[..., E]``."""
         mean_square = jnp.mean(jnp.square(x), axis=-1, keepdims=True)
-        weight = jnp.expand_dims(self.weight[...], tuple(range(x.ndim - 1)))
+        weight = jnp.expand_dims(self.weight[...] + self.offset, tuple(range(x.ndim - 1)))
         return x * jax.lax.rsqrt(mean_square + self.eps) * weight
 
 

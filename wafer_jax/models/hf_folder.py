@@ -105,6 +105,24 @@ def read_weights(folder: Path, config: DecoderConfig) -> dict[str, np.ndarray]:
     return weights
 
 
+def with_stored_head(folder: Path, config: DecoderConfig) -> DecoderConfig:
+    """Let the tensors say whether the head is the embedding, in families whose files disagree.
+
+    Args:
+        folder: a Hugging Face folder.
+        config: what ``read_config`` returned for it.
+
+    Returns:
+        The configuration that its weights are for.
+
+    Raises:
+        WaferError: no safetensors, or a damaged file.
+    """
+    if not families.FAMILIES[config.family].head_as_stored:
+        return config
+    return replace(config, tie_embeddings="lm_head.weight" not in _locate(folder))
+
+
 def packed_sources(folder: Path) -> dict[str, PackedSource]:
     """Matrices that the folder stores packed.
 

@@ -4,6 +4,8 @@ Axes: g groups of c columns, m key/value heads of a group, G queries of each, p 
 per PE, Y, X as in `mesh_layout`.
 """
 
+from typing import Protocol
+
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -12,14 +14,33 @@ from wafer_jax.collectives import allreduce_ktree
 from wafer_jax.models.mesh_layout import LayerLayout
 
 
-def sum_in_groups(tiles: jax.Array, layout: LayerLayout, k: int) -> jax.Array:
+class ColumnGroups(Protocol):
+    """A layout whose columns are grouped by head."""
+
+    @property
+    def mesh(self) -> tuple[int, int]:
+        """(Y, X) PEs."""
+        ...
+
+    @property
+    def groups(self) -> int:
+        """Groups g of columns that share nothing."""
+        ...
+
+    @property
+    def columns(self) -> int:
+        """Columns c per group."""
+        ...
+
+
+def sum_in_groups(tiles: jax.Array, layout: ColumnGroups, k: int) -> jax.Array:
     """K-tree sum of [..., Y, X] over the columns of each group: [..., Y, g]."""
     used = layout.groups * layout.columns
     grouped = tiles[..., :used].reshape(*tiles.shape[:-1], layout.groups, layout.columns)
     return allreduce_ktree.apply(grouped, k, "x", broadcast=False)[..., 0]
 
 
-def over_columns(tiles: jax.Array, layout: LayerLayout) -> jax.Array:
+def over_columns(tiles: jax.Array, layout: ColumnGroups) -> jax.Array:
     """Give [..., Y, g] to all columns of each group; idle columns get zeros."""
     spread = jnp.repeat(tiles, layout.columns, axis=-1)
     idle = layout.mesh[1] - spread.shape[-1]

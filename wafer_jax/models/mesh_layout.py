@@ -118,9 +118,14 @@ class LayerLayout:
         return self.kv_x * self.config.queries_per_kv
 
     @property
+    def gate_x(self) -> int:
+        """Gates of a token's queries per PE."""
+        return self.q_x * self.config.attention_gate
+
+    @property
     def qkv_x(self) -> int:
-        """Columns of the fused q, k, v projection per PE."""
-        return self.q_x + 2 * self.kv_x
+        """Columns of the fused projection of q, k, v and gates per PE."""
+        return self.q_x + 2 * self.kv_x + self.gate_x
 
     @property
     def hidden_x(self) -> int:

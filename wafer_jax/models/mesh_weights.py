@@ -79,7 +79,7 @@ def lay_out(
     layers = [_layer(weights, f"model.layers.{i}.", i, layer) for i in range(config.num_layers)]
     period = len(config.attention)
     stacks = (_stack(layers[place::period]) for place in range(period))
-    final_norm = np.asarray(weights["model.norm.weight"], np.float32)
+    final_norm = np.asarray(weights["model.norm.weight"], np.float32) + config.norm_offset
     return MeshWeights(
         layers=tuple(LayerWeights(**stack) for stack in stacks),
         embedding=_vocabulary(weights["model.embed_tokens.weight"], embedding),
@@ -103,7 +103,8 @@ def _layer(
         return lambda *names: concatenate(*(weights[f"{prefix}{module}.{name}"] for name in names))
 
     def norm(name: str) -> np.ndarray:
-        return cut(np.asarray(weights[f"{prefix}{name}.weight"], np.float32), hidden)
+        weight = np.asarray(weights[f"{prefix}{name}.weight"], np.float32)
+        return cut(weight + config.norm_offset, hidden)
 
     return {
         "attention": attention.lay_out(below(attention.NAME), layout),

@@ -11,6 +11,7 @@ from wafer_jax.models.quantized.packed import FORMATS, PackedMatrix, pack
 from wafer_jax.models.storage import STORAGES, storage_of
 from wafer_jax.models.weights import check_finite
 
+_PROJECTIONS = ("_proj.weight", ".in_proj_qkv.weight", ".in_proj_z.weight")
 _VOCABULARY = ("model.embed_tokens.weight", "lm_head.weight")
 
 
@@ -54,7 +55,7 @@ def stored_weights(checkpoint: Checkpoint, dtype: str) -> Mapping[str, np.ndarra
     for name, weight in checkpoint.weights.items():
         if name in _VOCABULARY:
             wanted = storage.vocabulary
-        elif name.endswith("_proj.weight"):
+        elif name.endswith(_PROJECTIONS):
             wanted = dtype if ".mlp." in name else attention
         else:
             wanted = "float32" if storage.is_packed else dtype

@@ -56,10 +56,10 @@ What a PE holds:
 
 from types import ModuleType
 
-from wafer_jax.models.attention import full, sliding
+from wafer_jax.models.attention import full, gated_delta, sliding
 from wafer_jax.models.config import DecoderConfig
 
-KINDS: dict[str, ModuleType] = {"full": full, "sliding": sliding}
+KINDS: dict[str, ModuleType] = {"full": full, "sliding": sliding, "gated_delta": gated_delta}
 """By the entries of ``DecoderConfig.attention``."""
 
 

@@ -17,7 +17,13 @@ from jax import lax
 
 from wafer_jax.collectives import gemm
 from wafer_jax.collectives.tiles import tile_size
-from wafer_jax.models.attention import decode_heads, dense_heads, head_costs, prefill_heads
+from wafer_jax.models.attention import (
+    decode_heads,
+    dense_heads,
+    head_costs,
+    prefill_heads,
+    projected_heads,
+)
 from wafer_jax.models.attention.dense_heads import KVCache
 from wafer_jax.models.caches import policy_of
 from wafer_jax.models.config import DecoderConfig
@@ -33,7 +39,7 @@ from wafer_jax.models.mesh_relay import (
     relay_to_hidden,
     vector_to_hidden,
 )
-from wafer_jax.models.mesh_tiles import cut, side_by_side
+from wafer_jax.models.mesh_tiles import cut
 from wafer_jax.models.operator_cost import Meter, OperatorCost
 from wafer_jax.models.packed_tiles import matrix_tiles
 from wafer_jax.models.quantized.packed import Matrix
@@ -44,10 +50,10 @@ NAME = "self_attn"
 _NORMS = {"head": head_norm, "all": norm_of_all_heads}
 
 Weights = dict[str, Any]
-"""In decode "qkv" [P, e, Y, X * (q + 2 kv)], queries, keys and values of a column side by side, and
-"out" [P, q, X, Y * e]; where the model has them, "qkv_bias" [P, X * (q + 2 kv)], "out_bias"
-[P, Y * e], "q_norm" and "k_norm": [P, 2, p, X] for one head, or [P, m, G, 2, p, X] for all of
-them, with both halves of every RoPE pair, and "sinks" [P, m, G, g]. In prefill one layer's,
+"""In decode "qkv" [P, e, Y, X * n], queries, keys, values and, where heads have them, gates of a
+column side by side, and "out" [P, q, X, Y * e]; where the model has them, "qkv_bias" [P, X * n],
+"out_bias" [P, Y * e], "q_norm" and "k_norm": [P, 2, p, X] for one head, or [P, m, G, 2, p, X] for
+all of them, with both halves of every RoPE pair, and "sinks" [P, m, G, g]. In prefill one layer's,
 [k, n, Y, X], biases [n, X]."""
 
 
@@ -65,7 +71,7 @@ def parameter_shapes(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
     E = config.hidden_size
     shapes: dict[str, tuple[int, ...]] = {}
     projections = {
-        "q": (config.q_size, E),
+        "q": (config.q_size * (1 + config.attention_gate), E),
         "k": (config.kv_size, E),
         "v": (config.kv_size, E),
         "o": (E, config.q_size),
@@ -88,15 +94,16 @@ class Dense(nnx.Module):
 
     def __init__(self, config: DecoderConfig, *, rngs: nnx.Rngs):
         c, bias = config, config.qkv_bias
-        self.q_proj = Linear(c.hidden_size, c.q_size, use_bias=bias, rngs=rngs)
+        queries = c.q_size * (1 + c.attention_gate)
+        self.q_proj = Linear(c.hidden_size, queries, use_bias=bias, rngs=rngs)
         self.k_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
         self.v_proj = Linear(c.hidden_size, c.kv_size, use_bias=bias, rngs=rngs)
         self.o_proj = Linear(c.q_size, c.hidden_size, use_bias=c.out_bias, rngs=rngs)
         sizes = (c.q_size, c.kv_size) if c.qk_norm == "all" else (c.head_dim, c.head_dim)
-        norms = (RMSNorm(size, c.rms_norm_eps) for size in sizes)
+        norms = (RMSNorm(size, c.rms_norm_eps, c.norm_offset) for size in sizes)
         self.q_norm, self.k_norm = norms if c.qk_norm else (None, None)
         self.sinks = nnx.Param(jnp.zeros((c.num_heads,), jnp.float32)) if c.sinks else None
-        self.head_dim, self.window = c.head_dim, None
+        self.head_dim, self.gated, self.window = c.head_dim, c.attention_gate, None
 
     def __call__(
         self, x: jax.Array, cache: KVCache, layer: jax.Array, step: dense_heads.Step
@@ -114,6 +121,9 @@ class Dense(nnx.Module):
         """
         batch, tokens, _ = x.shape
         q, k, v = self.q_proj(x), self.k_proj(x), self.v_proj(x)
+        gate = None
+        if self.gated:  # of every head, after its query
+            q, gate = jnp.split(q.reshape(batch, tokens, -1, 2 * self.head_dim), 2, axis=-1)
         if self.q_norm is not None and self.k_norm is not None:
             normed = lambda t, norm: norm(t.reshape(batch, tokens, -1, *norm.weight.shape))
             q, k = normed(q, self.q_norm), normed(k, self.k_norm)
@@ -124,6 +134,8 @@ class Dense(nnx.Module):
         seen = dense_heads.causal(step.length, tokens, cache.capacity, self.window)
         sinks = None if self.sinks is None else self.sinks[...]
         mixed = dense_heads.attend(q, cache.keys[layer], cache.values[layer], seen, sinks)
+        if gate is not None:
+            mixed = mixed * jax.nn.sigmoid(by_head(gate))
         return self.o_proj(mixed.swapaxes(1, 2).reshape(batch, tokens, -1)), cache
 
 
@@ -135,8 +147,7 @@ def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
     """Cut one layer's weights into decode's tiles; ``read`` concatenates parameters by name."""
     config = layout.config
     hidden = blocks(config.hidden_size, layout.mesh[0])
-    queries, keys = layout.q_columns, layout.kv_columns
-    qkv = side_by_side((config.q_size, queries), (config.kv_size, keys), (config.kv_size, keys))
+    qkv, queries = projected_heads.columns(layout), layout.q_columns
 
     def vector(*names: str) -> np.ndarray:
         return np.asarray(read(*names), np.float32)
@@ -156,8 +167,8 @@ def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
         of_all = config.qk_norm == "all"
         queries = layout.q_index if of_all else layout.head_index
         keys = layout.kv_index[:, None] if of_all else layout.head_index
-        tiles["q_norm"] = cut(vector("q_norm.weight"), queries)
-        tiles["k_norm"] = cut(vector("k_norm.weight"), keys)
+        tiles["q_norm"] = cut(vector("q_norm.weight") + config.norm_offset, queries)
+        tiles["k_norm"] = cut(vector("k_norm.weight") + config.norm_offset, keys)
     if config.sinks:
         tiles["sinks"] = cut(vector("sinks"), layout.query_index)
     return tiles
@@ -197,7 +208,7 @@ def decode(
     if "qkv_bias" in tiles:
         qkv = qkv + tiles["qkv_bias"][layer]
     qkv = qkv.reshape(width, -1).T  # [q + 2 kv, X]
-    q, key, value = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x))
+    q, key, value, gate = projected_heads.split(qkv, layout, 0)
     q, key = (t.reshape(heads, -1, 2, pairs, 1, width) for t in (q, key))
     if layout.config.qk_norm:
         norm = _NORMS[layout.config.qk_norm]
@@ -211,6 +222,7 @@ def decode(
     sinks = tiles["sinks"][layer] if "sinks" in tiles else None
     share = decode_heads.softmax(scores, step.seen, sinks, k)
     mixed = decode_heads.mix(share, values, layout, k, accumulate)
+    mixed = projected_heads.scale(mixed, gate)
     out = project(mixed.T, tiles["out"], layer, k, accumulate)
     if "out_bias" in tiles:
         out = out + tiles["out_bias"][layer]
@@ -254,7 +266,7 @@ def prefill_within(
     qkv = gemm.apply(x, tiles["qkv"], values=values)
     if "qkv_bias" in tiles:
         qkv = qkv + tiles["qkv_bias"][None, :, None]
-    q, keys, v = jnp.split(qkv, (layout.q_x, layout.q_x + layout.kv_x), axis=1)
+    q, keys, v, gate = projected_heads.split(qkv, layout, 1)
     angles = prefill_heads.angles(layout, tokens)
     q, keys = (t.reshape(tokens, heads, -1, 2, pairs, *mesh) for t in (q, keys))
     if layout.config.qk_norm:
@@ -264,6 +276,7 @@ def prefill_within(
     v = v.reshape(tokens, heads, -1, *mesh)
     sinks = tiles.get("sinks")
     mixed = prefill_heads.attend(q, keys, v, layout, values, k, window=window, sinks=sinks)
+    mixed = projected_heads.scale(mixed, gate)
     mixed = pad(mixed, 1, layout.contracted(layout.q_x))
     out = gemm.apply(mixed, tiles["out"], values=values)
     if "out_bias" in tiles:
@@ -290,6 +303,8 @@ def costs_around(
         yield head_costs.norms(meter, layout, 1)
     yield head_costs.rope(meter, layout, 1)
     yield from cached
+    if layout.gate_x:
+        yield projected_heads.gate_costs(meter, layout, 1)
     yield meter.matvec("o", mesh, (layout.q_x, hidden), "x")
     if layout.config.out_bias:
         yield meter.compute("o bias", meter.vector(hidden))
@@ -309,6 +324,8 @@ def prefill_costs(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[Op
         yield head_costs.norms(meter, layout, rows)
     yield head_costs.rope(meter, layout, rows)
     yield from head_costs.prefill(meter, layout, rows)
+    if layout.gate_x:
+        yield projected_heads.gate_costs(meter, layout, rows)
     yield product("o", q, hidden)
     if layout.config.out_bias:
         yield meter.compute("o bias", rows * meter.vector(hidden))

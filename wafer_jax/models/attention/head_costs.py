@@ -108,7 +108,7 @@ def decode_elements(layout: LayerLayout, slots: int) -> int:
     return max(
         layout.hidden_y + layout.qkv_x,
         layout.qkv_x + scores + layout.q_x,
-        layout.q_x + layout.hidden_y,
+        layout.q_x + layout.gate_x + layout.hidden_y,
     )
 
 

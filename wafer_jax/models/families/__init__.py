@@ -7,18 +7,30 @@ from typing import Any
 from wafer_jax.errors import WaferError
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.config_reader import HANDLED, IGNORED, MUST_EQUAL, ConfigReader, show
-from wafer_jax.models.families.family import Family
+from wafer_jax.models.families.family import Family, Wrapper
 from wafer_jax.models.families.gpt_oss import GPT_OSS
 from wafer_jax.models.families.llama import LLAMA
 from wafer_jax.models.families.minimax_m2 import MINIMAX_M2
 from wafer_jax.models.families.qwen2 import QWEN2
 from wafer_jax.models.families.qwen3 import QWEN3
+from wafer_jax.models.families.qwen3_5 import (
+    QWEN3_5,
+    QWEN3_5_MOE,
+    QWEN3_5_MOE_WRAPPER,
+    QWEN3_5_WRAPPER,
+)
 from wafer_jax.models.families.qwen3_moe import QWEN3_MOE
 
 FAMILIES: dict[str, Family] = {
-    family.model_type: family for family in (LLAMA, QWEN2, QWEN3, QWEN3_MOE, GPT_OSS, MINIMAX_M2)
+    family.model_type: family
+    for family in (LLAMA, QWEN2, QWEN3, QWEN3_MOE, QWEN3_5, QWEN3_5_MOE, GPT_OSS, MINIMAX_M2)
 }
 """By Hugging Face's ``model_type``."""
+
+WRAPPERS: dict[str, Wrapper] = {
+    wrapper.model_type: wrapper for wrapper in (QWEN3_5_WRAPPER, QWEN3_5_MOE_WRAPPER)
+}
+"""Models around a language model of one of the families, likewise."""
 
 
 def read_config(config: Mapping[str, Any], *, where: str = "config.json") -> DecoderConfig:
@@ -37,7 +49,10 @@ def read_config(config: Mapping[str, Any], *, where: str = "config.json") -> Dec
     """
     if not isinstance(config, Mapping):
         raise WaferError(f"{where}: expected a JSON object, not {show(config)}")
-    family = _family(config, where)
+    kind = _kind(config, where)
+    if isinstance(kind, Wrapper):
+        return read_config(_text_config(config, kind, where), where=f"{where}: text_config")
+    family = kind
     read = ConfigReader(config)
     read.whitelist(
         HANDLED | family.handled, IGNORED | family.ignored, {**MUST_EQUAL, **family.must_equal}
@@ -50,18 +65,32 @@ def read_config(config: Mapping[str, Any], *, where: str = "config.json") -> Dec
     return decoder
 
 
-def _family(config: Mapping[str, Any], where: str) -> Family:
+def _text_config(config: Mapping[str, Any], wrapper: Wrapper, where: str) -> Mapping[str, Any]:
+    """The attributes of the language model inside."""
+    read = ConfigReader(config)
+    handled = {"architectures", "model_type", "text_config", "tie_word_embeddings"}
+    read.whitelist(handled, IGNORED | wrapper.ignored, {"quantization_config": ()})
+    text = config.get("text_config")
+    if not isinstance(text, Mapping) or text.get("model_type") != wrapper.text.model_type:
+        read.problems.append(f"text_config must be one of model_type {wrapper.text.model_type!r}")
+    read.finish(where)
+    assert isinstance(text, Mapping)
+    return {"tie_word_embeddings": config.get("tie_word_embeddings"), **text}
+
+
+def _kind(config: Mapping[str, Any], where: str) -> Family | Wrapper:
+    known: dict[str, Family | Wrapper] = {**FAMILIES, **WRAPPERS}
     model_type = config.get("model_type")
-    family = FAMILIES.get(model_type) if isinstance(model_type, str) else None
-    if family is None:
+    kind = known.get(model_type) if isinstance(model_type, str) else None
+    if kind is None:
         raise WaferError(
             f"{where}: model_type {show(model_type)} is not supported; "
-            f"supported are {', '.join(FAMILIES)}"
+            f"supported are {', '.join(known)}"
         )
     architectures = config.get("architectures")
-    if architectures not in (None, [family.architecture], (family.architecture,)):
+    if architectures not in (None, [kind.architecture], (kind.architecture,)):
         raise WaferError(
             f"{where}: architectures {show(architectures)} is not supported; "
-            f"only [{family.architecture!r}] is"
+            f"only [{kind.architecture!r}] is"
         )
-    return family
+    return kind

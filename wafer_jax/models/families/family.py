@@ -31,6 +31,8 @@ class Family:
             tensor holds several of them.
         published: the other way round, for arrays.
         must_equal: attributes that would change the logits, with the values that are implemented.
+        head_as_stored: whether the head is the embedding just where no checkpoint has it, whatever
+            ``tie_word_embeddings`` says.
     """
 
     model_type: str
@@ -42,3 +44,21 @@ class Family:
     must_equal: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     internal: Callable[[Found, DecoderConfig], Found] = lambda found, config: found
     published: Callable[[Arrays], Arrays] = lambda weights: weights
+    head_as_stored: bool = False
+
+
+@dataclass(frozen=True)
+class Wrapper:
+    """A model of which the language model is a part, described by ``text_config``.
+
+    Attributes:
+        model_type: its name in ``config.json``.
+        architecture: the only one of its architectures that is read.
+        text: family of the language model.
+        ignored: attributes of the other parts.
+    """
+
+    model_type: str
+    architecture: str
+    text: Family
+    ignored: frozenset[str]

@@ -7,9 +7,13 @@ its tiles and values on the mesh for decode and prefill, their costs and their m
 from types import ModuleType
 
 from wafer_jax.models.config import DecoderConfig
-from wafer_jax.models.feed_forward import experts, swiglu
+from wafer_jax.models.feed_forward import experts, shared_experts, swiglu
 
-KINDS: dict[str, ModuleType] = {"swiglu": swiglu, "experts": experts}
+KINDS: dict[str, ModuleType] = {
+    "swiglu": swiglu,
+    "experts": experts,
+    "shared_experts": shared_experts,
+}
 """By ``DecoderConfig.feed_forward``."""
 
 
