@@ -31,7 +31,7 @@ def test_nothing_is_left_to_fill_in(page):
     [
         ("tutorial_collective.md", 5, "cycles"),
         ("long_runs.md", 5, "saved with mesh [2, 16]"),
-        ("models.md", 5, "below 1e-5: True"),
+        ("models.md", 6, "below 1e-5: True"),
     ],
 )
 def test_the_code_of_a_page_runs(page, blocks, printed, capsys, tmp_path, monkeypatch):

@@ -61,6 +61,10 @@ def check_moves(before: list[list[int]], after: list[list[int]]) -> None:
             elif row_of[v] != y:
                 assert y == row_of[v] - 1
                 assert v == before[row_of[v]][0]
+    # A row passes one up if it holds more than the fewest, so never while all hold equally many.
+    fewest = min(len(row) for row in before)
+    passing = {row_of[v] for y, row in enumerate(after) for v in row if row_of.get(v, y) != y}
+    assert passing == {y for y, row in enumerate(before) if len(row) > fewest}
 
 
 def test_slot_axis_and_other_axes():

@@ -54,7 +54,7 @@ class BatchGeneration:
     @cached_property
     def decode_cycles(self) -> int:
         """All steps of decode."""
-        rows, of_slots, total = self.placement.hw.mesh[0], {}, 0
+        rows, of_slots, total = self.placement.kv_rows, {}, 0
         for contexts in self.contexts:
             slots = tuple(sorted(tile_size(context, rows) for context in contexts))
             if slots not in of_slots:  # the cost changes only when a fullest row holds one more

@@ -57,7 +57,7 @@ class Generation:
     @cached_property
     def cycles(self) -> int:
         """Cycles of the prefill and of all tokens that were decoded."""
-        prompt, rows = len(self.prompt_ids), self.placement.hw.mesh[0]
+        prompt, rows = len(self.prompt_ids), self.placement.kv_rows
         contexts = range(prompt + 1, prompt + len(self.ids))
         by_slots = {}  # the cost changes only when the fullest row holds one more
         for context in contexts:

@@ -52,11 +52,13 @@ class LayerLayout:
       mesh: (Y, X) PEs of the region.
       expert_grid: Rows and columns of regions within it that have experts of their own; all experts
         are tiled over the whole region by default.
+      kv: How keys and values of a growing context lie over the rows, see `caches`.
     """
 
     config: DecoderConfig
     mesh: tuple[int, int]
     expert_grid: tuple[int, int] = (1, 1)
+    kv: str = "shift"
 
     @property
     def expert_region(self) -> "LayerLayout":

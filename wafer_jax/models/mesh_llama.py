@@ -91,6 +91,7 @@ class MeshModel:
         accumulate: str = "float32",
         layers_per_region: int = 1,
         expert_grid: tuple[int, int] = (1, 1),
+        kv: str = "shift",
     ):
         """Place a model and cut its weights into tiles.
 
@@ -107,10 +108,11 @@ class MeshModel:
             their operands, and the sum after every addition, as the device does.
           layers_per_region: Consecutive layers that share a region.
           expert_grid: Rows and columns of regions for experts within a layer's, see `place`.
+          kv: How keys and values lie over the rows: "shift" or "concat", see `place`.
 
         Raises:
-          WaferError: A region's tiles exceed its PEs' SRAM; unknown ``values``, ``dtype`` or
-            ``accumulate``; a format that weights cannot be packed into.
+          WaferError: A region's tiles exceed its PEs' SRAM; unknown ``values``, ``dtype``,
+            ``accumulate`` or ``kv``; a format that weights cannot be packed into.
         """
         if values not in ("rounds", "dense"):
             raise WaferError(f'values={values!r}: choose "rounds" or "dense"')
@@ -125,6 +127,7 @@ class MeshModel:
         self.accumulate = check_accumulate(accumulate)
         self.layers_per_region = layers_per_region
         self.expert_grid = expert_grid
+        self.kv = kv
         placement = self.place()
         layouts = placement.layer, placement.embedding, placement.head
         self._plan = Plan(*layouts, values, k, self.accumulate)
@@ -155,6 +158,7 @@ class MeshModel:
             layers_per_region=self.layers_per_region,
             expert_grid=self.expert_grid,
             batch=batch,
+            kv=self.kv,
         )
 
     def accumulating(self, accumulate: Accumulate) -> "MeshModel":
@@ -356,8 +360,9 @@ class MeshModel:
 
     def slots_per_row(self, context: int, batch: int = 1) -> int:
         """Tokens per row of a cache for a context, in steps, but no more than fit."""
-        capacity = self.place(batch=batch).kv_capacity
-        return tile_size(min(round_up(context, _CONTEXT_STEP), capacity), self.hw.mesh[0])
+        placed = self.place(batch=batch)
+        tokens = min(round_up(context, _CONTEXT_STEP), placed.kv_capacity)
+        return tile_size(tokens, placed.kv_rows)
 
     def _check_context(self, tokens: int, context: int | None) -> int:
         limit = self.config.max_position_embeddings

@@ -11,13 +11,13 @@ what does not fit goes on the next wafer (pipeline parallelism, WaferLLM, arXiv 
 
 import math
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from wafer_jax.arguments import shown
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec
+from wafer_jax.models.caches import check_policy, policy_of
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_memory import (
@@ -29,47 +29,10 @@ from wafer_jax.models.mesh_memory import (
     vocab_bytes,
 )
 from wafer_jax.models.storage import Storage, storage_of
+from wafer_jax.models.wafer_regions import Region, Task, pack
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(frozen=True)
-class Region:
-    """A rectangle of PEs with one task.
-
-    Attributes:
-      name: "embedding", "layer 0" or "layers 0 to 2", ..., "head", or "embedding and head".
-      wafer: Number of the wafer.
-      origin: (y, x) of its north-western PE.
-      mesh: (Y, X) PEs.
-      memory: Bytes per PE.
-      layers: Numbers of the layers that it holds; the embedding's and the head's holds none.
-    """
-
-    name: str
-    wafer: int
-    origin: tuple[int, int]
-    mesh: tuple[int, int]
-    memory: RegionBytes
-    layers: range = range(0)
-
-    @property
-    def columns(self) -> tuple[int, int]:
-        """First and last column."""
-        return self.origin[1], self.origin[1] + self.mesh[1] - 1
-
-    def hops_to(self, other: "Region") -> int:
-        """Links from this region's nearest column to the other's farthest, row by row.
-
-        What is handed over lies on every column of this region and is wanted on every column of
-        the other, in the row of the same number.
-        """
-        first, last = other.columns
-        west, east = self.columns
-        middle = min(max((first + last) // 2, west), east)
-        across = max(abs(middle - first), abs(middle - last))
-        return across + abs(self.origin[0] - other.origin[0])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +91,11 @@ class Placement:
         return kv_capacity(self.layer, self.hw, self.dtype, self.layers_per_region, self.batch)
 
     @property
+    def kv_rows(self) -> int:
+        """Rows of PEs that the tokens of a growing cache are spread over."""
+        return policy_of(self.layer).rows(self.layer)
+
+    @property
     def layers_of_regions(self) -> list[range]:
         """Numbers of the layers in each region that has some."""
         return layers_of_regions(self.config, self.layers_per_region)
@@ -166,6 +134,7 @@ def place(
     layers_per_region: int = 1,
     expert_grid: tuple[int, int] = (1, 1),
     batch: int = 1,
+    kv: str = "shift",
 ) -> Placement:
     """Place a model.
 
@@ -180,6 +149,8 @@ def place(
       expert_grid: Rows and columns of regions within a layer's region that have experts of their
         own; by default every expert is tiled over all of it.
       batch: Sequences that are decoded together.
+      kv: How keys and values of a growing context lie over the rows: "shift" spreads them evenly,
+        "concat" has them all in the last row; see `caches`.
 
     Returns:
       The placement.
@@ -196,16 +167,16 @@ def place(
             "layers of the model"
         )
     _check_grid(config, hw.mesh, expert_grid)
-    layer = LayerLayout(config, hw.mesh, expert_grid)
+    layer = LayerLayout(config, hw.mesh, expert_grid, check_policy(kv))
     _check_layers(layer, hw, dtype, context, prompt, layers_per_region, batch)
     tied = config.tie_embeddings
     first = "embedding and head" if tied else "embedding"
     vocab = _vocab_layout(config, hw, dtype, first, batch)
-    vocabulary = lambda name: _Task(name, vocab.mesh, vocab_bytes(vocab, dtype, batch))
+    vocabulary = lambda name: Task(name, vocab.mesh, vocab_bytes(vocab, dtype, batch))
     tasks = [vocabulary(first)]
     for layers in layers_of_regions(config, layers_per_region):
         memory = region_bytes(layer, dtype, context, prompt, layers, batch)
-        tasks.append(_Task(_name(layers), hw.mesh, memory, layers))
+        tasks.append(Task(_name(layers), hw.mesh, memory, layers))
     if not tied:
         tasks.append(vocabulary("head"))
     return Placement(
@@ -216,7 +187,7 @@ def place(
         layer=layer,
         embedding=vocab,
         head=vocab,
-        regions=tuple(_pack(tasks, hw.device_mesh)),
+        regions=tuple(pack(tasks, hw.device_mesh)),
         layers_per_region=layers_per_region,
         batch=batch,
     )
@@ -239,15 +210,6 @@ def _check_grid(config: DecoderConfig, mesh: tuple[int, int], grid: tuple[int, i
         )
 
 
-class _Task(NamedTuple):
-    """What a region is for, before it has a place."""
-
-    name: str
-    mesh: tuple[int, int]
-    memory: RegionBytes
-    layers: range = range(0)
-
-
 def _name(layers: range) -> str:
     if len(layers) == 1:
         return f"layer {layers[0]}"
@@ -258,7 +220,7 @@ def kv_capacity(
     layer: LayerLayout, hw: HardwareSpec, dtype: str, layers_per_region: int = 1, batch: int = 1
 ) -> int:
     """Tokens of each sequence that a region of layers can hold beside its weights and buffers."""
-    rows = layer.mesh[0]
+    rows = policy_of(layer).rows(layer)
     needed = lambda slots: largest_region_bytes(
         layer, dtype, slots * rows, 1, layers_per_region, batch
     )
@@ -275,6 +237,7 @@ def smallest_side(
     layers_per_region: int = 1,
     expert_grid: tuple[int, int] = (1, 1),
     batch: int = 1,
+    kv: str = "shift",
 ) -> int | None:
     """Side of the smallest square region of layers that fits; None where none does.
 
@@ -287,9 +250,15 @@ def smallest_side(
       layers_per_region: Likewise.
       expert_grid: Likewise.
       batch: Likewise.
+      kv: Likewise.
     """
     regions = lambda side, grid: different_region_bytes(
-        LayerLayout(config, (side, side), grid), dtype, context, prompt, layers_per_region, batch
+        LayerLayout(config, (side, side), grid, kv),
+        dtype,
+        context,
+        prompt,
+        layers_per_region,
+        batch,
     )
     # However they are cut, all PEs together hold what one would.
     weights = max(region.weights_bytes for region in regions(1, (1, 1)))
@@ -344,8 +313,8 @@ def _advice(
     layers: int,
     batch: int,
 ) -> str:
-    grid = layer.expert_grid
-    if side := smallest_side(layer.config, hw, dtype, context, prompt, layers, grid, batch):
+    where = layers, layer.expert_grid, batch, layer.kv
+    if side := smallest_side(layer.config, hw, dtype, context, prompt, *where):
         return f"choose another mesh: the smallest square that fits is {side}x{side}"
     if layers > 1:
         return f"choose fewer layers per region: no square region of {hw.name} is enough"
@@ -373,15 +342,3 @@ def _vocab_layout(
 
 def _fits(memory: RegionBytes, hw: HardwareSpec) -> bool:
     return memory.used_bytes <= hw.data_bytes
-
-
-def _pack(tasks: Sequence[_Task], wafer_mesh: tuple[int, int]) -> Iterator[Region]:
-    """Rectangles in rows, each row as high as its highest rectangle, then the next wafer."""
-    wafer = y = x = height = 0
-    for name, mesh, memory, layers in tasks:
-        if x + mesh[1] > wafer_mesh[1]:
-            y, x, height = y + height, 0, 0
-        if y + mesh[0] > wafer_mesh[0]:
-            wafer, y, x, height = wafer + 1, 0, 0, 0
-        yield Region(name, wafer, (y, x), mesh, memory, layers)
-        x, height = x + mesh[1], max(height, mesh[0])

@@ -6,9 +6,10 @@ from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_memory import largest_region_bytes
-from wafer_jax.models.placement import Placement, Region, kv_capacity, smallest_side
+from wafer_jax.models.placement import Placement, kv_capacity, smallest_side
 from wafer_jax.models.program_image import image_bytes
 from wafer_jax.models.storage import STORAGES
+from wafer_jax.models.wafer_regions import Region
 
 
 def regions(placement: Placement) -> pd.DataFrame:

@@ -1,7 +1,7 @@
 """Causal attention to all tokens so far, key/value heads shared by groups of query heads.
 
-In decode the keys and values lie over the rows, every row holding a run of consecutive tokens; in
-prefill they lie with their tokens (WaferLLM, arXiv 2502.04563, sections 4.1 to 4.3).
+In decode the keys and values lie over the rows as a policy of `caches` has it; in prefill they lie
+with their tokens (WaferLLM, arXiv 2502.04563, sections 4.1 to 4.3).
 
 Axes as in `mesh_layout`; P layers of a stack, l tokens per row in prefill.
 """
@@ -25,8 +25,7 @@ from wafer_jax.models.attention import (
     projected_heads,
 )
 from wafer_jax.models.attention.dense_heads import KVCache
-from wafer_jax.models.caches import shift
-from wafer_jax.models.caches.shift import ShiftCache
+from wafer_jax.models.caches import policy_of
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.dense_layers import Linear, RMSNorm
 from wafer_jax.models.mesh_heads import head_norm, norm_of_all_heads
@@ -175,19 +174,19 @@ def lay_out(read: Callable[..., Matrix], layout: LayerLayout) -> dict[str, Any]:
     return tiles
 
 
-create_cache = ShiftCache.create
+def create_cache(layout: LayerLayout, slots: int) -> Any:
+    """An empty cache of the layout's policy."""
+    return policy_of(layout).create(layout, slots)
 
 
 def cache_from_prefill(
     kept: tuple[jax.Array, jax.Array], length: jax.Array, slots: int, layout: LayerLayout
-) -> ShiftCache:
+) -> Any:
     """The cache of a prompt's ``length`` tokens, keys and values [P, l, m, d, Y, X] kept."""
-    return ShiftCache.from_prefill(*kept, length, slots)
+    return policy_of(layout).from_prefill(*kept, length, slots)
 
 
-def decode_step(
-    cache: ShiftCache, length: jax.Array, layout: LayerLayout
-) -> tuple[ShiftCache, Step]:
+def decode_step(cache: Any, length: jax.Array, layout: LayerLayout) -> tuple[Any, Step]:
     """Make room for token ``length``; it sees itself and all before."""
     seen = cache.held(length + 1)
     return cache.make_room(length), Step(length, *decode_heads.angles(layout, length), seen)
@@ -196,13 +195,13 @@ def decode_step(
 def decode(
     tiles: Weights,
     x: jax.Array,
-    cache: ShiftCache,
+    cache: Any,
     layer: jax.Array,
     step: Step,
     layout: LayerLayout,
     k: int,
     accumulate: Accumulate = "float32",
-) -> tuple[jax.Array, ShiftCache]:
+) -> tuple[jax.Array, Any]:
     """One token's [Y, e], normalised, to [Y * e], and the cache with it."""
     width, heads, pairs = layout.mesh[1], layout.heads, layout.pairs
     qkv = project(x, tiles["qkv"], layer, k, accumulate)
@@ -287,8 +286,9 @@ def prefill_within(
 
 def decode_costs(meter: Meter, layout: LayerLayout, context: int) -> Iterator[OperatorCost]:
     """Operators of one token that sees so many tokens, itself included."""
-    heads = head_costs.decode(meter, layout, context)
-    yield from costs_around(meter, layout, [shift.put_costs(meter, layout), *heads])
+    heads = head_costs.decode(meter, layout, _slots(layout, context))
+    put = policy_of(layout).put_costs(meter, layout)
+    yield from costs_around(meter, layout, [put, *heads])
 
 
 def costs_around(
@@ -331,7 +331,9 @@ def prefill_costs(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[Op
         yield meter.compute("o bias", rows * meter.vector(hidden))
 
 
-balance_costs = shift.balance_costs
+def balance_costs(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:
+    """One layer's cache of a prompt from prefill's layout to decode's."""
+    return policy_of(layout).balance_costs(meter, layout, tokens)
 
 
 def turned_rows(layout: LayerLayout) -> tuple[int, ...]:
@@ -369,18 +371,18 @@ def vector_elements(layout: LayerLayout) -> int:
 
 def cache_bytes(layout: LayerLayout, context: int, size: int) -> int:
     """Bytes per PE of the keys and values of so many tokens, ``size`` bytes an element."""
-    return 2 * layout.kv_x * tile_size(context, layout.mesh[0]) * size
+    return head_costs.cache_bytes(layout, _slots(layout, context), size)
 
 
 def decode_elements(layout: LayerLayout, context: int) -> int:
     """Elements per PE of the most that is alive at once, the residual stream apart."""
-    scores = tile_size(context, layout.mesh[0]) * layout.heads * layout.config.queries_per_kv
-    return max(
-        layout.hidden_y + layout.qkv_x,
-        layout.qkv_x + scores + layout.q_x,
-        layout.q_x + layout.gate_x + layout.hidden_y,
-    )
+    return head_costs.decode_elements(layout, _slots(layout, context))
 
 
 step_bytes = head_costs.angle_bytes
 prefill_bytes = head_costs.prefill_bytes
+
+
+def _slots(layout: LayerLayout, context: int) -> int:
+    """Tokens in the fullest row."""
+    return tile_size(context, policy_of(layout).rows(layout))

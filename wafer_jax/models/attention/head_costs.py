@@ -3,7 +3,6 @@
 import math
 from collections.abc import Iterator
 
-from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.hardware import DTYPE_BYTES
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.operator_cost import EXP, RECIPROCAL, Meter, OperatorCost, in_sequence
@@ -42,10 +41,9 @@ def rope(meter: Meter, layout: LayerLayout, tokens: int) -> OperatorCost:
     return meter.compute("RoPE", cycles)
 
 
-def decode(meter: Meter, layout: LayerLayout, context: int) -> Iterator[OperatorCost]:
-    """One token's scores over so many tokens, their softmax, and the mixed values."""
-    mesh, vector = layout.mesh, meter.vector
-    slots, part = tile_size(context, mesh[0]), 2 * layout.pairs
+def decode(meter: Meter, layout: LayerLayout, slots: int) -> Iterator[OperatorCost]:
+    """One token's scores over a cache with so many tokens in its fullest row, softmax, and mix."""
+    mesh, vector, part = layout.mesh, meter.vector, 2 * layout.pairs
     heads = layout.heads * layout.config.queries_per_kv
     group, every = (mesh[0], layout.columns), heads * slots
     sum_of = lambda compute: meter.allreduce("", mesh, heads, "y", compute=compute)
@@ -97,6 +95,21 @@ def span(layout: LayerLayout, size: int) -> Span:
     break_at = layout.config.rope.turned(layout.config.head_dim) // 2 % half
     run = math.gcd(layout.pairs, break_at)
     return Span(run, size // run, math.gcd(run, half))
+
+
+def cache_bytes(layout: LayerLayout, slots: int, size: int) -> int:
+    """Bytes per PE of so many tokens' keys and values, ``size`` bytes an element."""
+    return 2 * layout.kv_x * slots * size
+
+
+def decode_elements(layout: LayerLayout, slots: int) -> int:
+    """Elements per PE of the most that is alive at once with so many tokens in its row."""
+    scores = slots * layout.heads * layout.config.queries_per_kv
+    return max(
+        layout.hidden_y + layout.qkv_x,
+        layout.qkv_x + scores + layout.q_x,
+        layout.q_x + layout.gate_x + layout.hidden_y,
+    )
 
 
 def angle_bytes(layout: LayerLayout) -> int:

@@ -12,6 +12,7 @@ from dataclasses import replace
 import jax
 from flax import nnx
 
+from wafer_jax.collectives.tiles import tile_size
 from wafer_jax.models.attention import decode_heads, full, head_costs
 from wafer_jax.models.caches import ring
 from wafer_jax.models.caches.ring import RingCache
@@ -67,7 +68,7 @@ def prefill(
 
 def decode_costs(meter: Meter, layout: LayerLayout, context: int) -> Iterator[OperatorCost]:
     """Operators of one token that so many tokens precede, itself included."""
-    heads = head_costs.decode(meter, layout, _seen(layout, context))
+    heads = head_costs.decode(meter, layout, _slots(layout, context))
     named = (replace(cost, operator=f"window {cost.operator}") for cost in heads)
     yield from full.costs_around(meter, layout, [ring.put_costs(meter, layout), *named])
 
@@ -82,17 +83,18 @@ vector_elements = full.vector_elements
 
 def cache_bytes(layout: LayerLayout, context: int, size: int) -> int:
     """Bytes per PE of the keys and values of the window, ``size`` bytes an element."""
-    return full.cache_bytes(layout, _seen(layout, context), size)
+    return head_costs.cache_bytes(layout, _slots(layout, context), size)
 
 
 def decode_elements(layout: LayerLayout, context: int) -> int:
     """Elements per PE of the most that is alive at once, the residual stream apart."""
-    return full.decode_elements(layout, _seen(layout, context))
+    return head_costs.decode_elements(layout, _slots(layout, context))
 
 
 step_bytes = full.step_bytes
 prefill_bytes = full.prefill_bytes
 
 
-def _seen(layout: LayerLayout, context: int) -> int:
-    return min(context, ring.window_of(layout))
+def _slots(layout: LayerLayout, context: int) -> int:
+    """Tokens in the fullest row of the ring."""
+    return tile_size(min(context, ring.window_of(layout)), layout.mesh[0])

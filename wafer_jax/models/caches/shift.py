@@ -82,6 +82,14 @@ class ShiftCache:
         return kv_shift.held(length, self.slots, self.keys.shape[-2]) >= 0
 
 
+create, from_prefill = ShiftCache.create, ShiftCache.from_prefill
+
+
+def rows(layout: LayerLayout) -> int:
+    """Rows that tokens are spread over."""
+    return layout.mesh[0]
+
+
 def put_costs(meter: Meter, layout: LayerLayout) -> OperatorCost:
     """Making room for the key and value of a token of every sequence, and writing them."""
     mesh, elements = layout.mesh, meter.batch * 2 * layout.kv_x
