@@ -47,8 +47,6 @@ def _entry(name: str) -> dict[str, Any]:
 
 @cache
 def _entries() -> dict[str, dict[str, Any]]:
-    """Every file of a family that is implemented: its source and its configuration."""
+    """Of every file its source and its configuration."""
     paths = sorted((configs_dir() / "models").glob("*.json"))
-    entries = {path.stem: read_json(path) for path in paths}
-    text = lambda entry: entry["config"].get("text_config", entry["config"])
-    return {n: e for n, e in entries.items() if text(e)["model_type"] in families.FAMILIES}
+    return {path.stem: read_json(path) for path in paths}
