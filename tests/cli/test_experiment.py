@@ -34,6 +34,7 @@ def test_an_experiment_is_shown_and_written(wafer, tmp_path):
         (["nosuch"], "unknown experiment 'nosuch'; known are waferllm-figure-9"),
         (["nosuch", "--out", "here"], "unknown experiment 'nosuch'"),
         (["meshrt-table-1", "--out", "no/such"], "no folder no"),
+        (["meshrt-table-1", "--out", "a" * 300], "File name too long"),
         (["--quick"], "need the NAME"),
     ],
 )

@@ -49,6 +49,15 @@ def test_a_model_with_its_regions(wafer, tiny):
     assert "a layer on 3x5 PEs" in shown
 
 
+def test_names_that_are_nothing(wafer):
+    for name in ("llama9", "qwen2.5-99b", "Llama3-8B", "", "a" * 5000):
+        error = wafer("info", name).error
+        assert "is neither a preset (dojo_d1, " in error
+        assert "give one of codellama-34b, " in error
+        assert len(error) < 1000
+    assert "no such file or folder" in wafer("info", "x/" + "a" * 5000).error
+
+
 def test_what_fits(wafer, tiny):
     """The side that is named is the smallest: a layer fits there and not on one PE less."""
     record = wafer("info", tiny, "--preset", "toy", "--mesh", "30x30", "--json").json

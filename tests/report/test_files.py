@@ -4,7 +4,7 @@ import stat
 import pytest
 
 from wafer_jax.errors import WaferError
-from wafer_jax.report.files import atomic, check_output
+from wafer_jax.report.files import atomic, check_output, make_folder
 
 
 def test_the_file_appears_when_it_is_whole(tmp_path):
@@ -48,6 +48,18 @@ def test_outputs_that_cannot_be_written(tmp_path):
         check_output(tmp_path / "missing" / "a.png")
     with pytest.raises(WaferError, match="it is a folder"):
         check_output(tmp_path)
+    for long in (tmp_path / ("a" * 300), tmp_path / ("a" * 300) / "b"):
+        with pytest.raises(WaferError, match="File name too long"):
+            check_output(long)
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    make_folder(tmp_path / "new")
+    make_folder(tmp_path / "new")
+    assert list(tmp_path.iterdir()) == [tmp_path / "new"]
+    for refused in (tmp_path / ("a" * 300), tmp_path / "no" / "such", "/proc/new"):
+        with pytest.raises(WaferError, match="cannot write to"):
+            make_folder(refused)
 
 
 def test_what_must_not_be_replaced(tmp_path):

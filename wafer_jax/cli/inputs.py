@@ -1,8 +1,10 @@
 """What the options name: a machine, a checkpoint, token ids."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wafer_jax.arguments import shown
 from wafer_jax.cli.options import parse_ids, parse_mesh
 from wafer_jax.cli.output import Output
 from wafer_jax.errors import WaferError
@@ -74,10 +76,11 @@ def _published(source: str) -> "tuple[str, DecoderConfig] | None":
 
     if source in model_names():
         return source, model_config(source)
-    if source.isidentifier() and source != "smollm2" and not Path(source).exists():
+    is_path = os.sep in source or source.endswith(".gguf") or os.path.exists(source)
+    if not is_path and source != "smollm2":
         raise WaferError(
-            f"{source!r} is neither a preset ({', '.join(preset_names())}) nor a model: give one "
-            f"of {', '.join(model_names())}, 'smollm2', a folder, a .gguf file, or a hub id "
+            f"{shown(source)} is neither a preset ({', '.join(preset_names())}) nor a model: give "
+            f"one of {', '.join(model_names())}, 'smollm2', a folder, a .gguf file, or a hub id "
             "'org/name'"
         )
     return None

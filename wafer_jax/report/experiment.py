@@ -5,6 +5,7 @@ each statement, and says whether it is reproduced.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, fields, replace
@@ -19,7 +20,7 @@ from rich.console import RenderableType
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import configs_dir
 from wafer_jax.report.audit_result import rendered
-from wafer_jax.report.files import atomic, check_output
+from wafer_jax.report.files import atomic, check_output, make_folder
 from wafer_jax.report.frames import heading, is_number, plain, table, texts
 from wafer_jax.report.plots import check_plot, new_figure
 from wafer_jax.report.provenance import provenance_line
@@ -155,7 +156,7 @@ class Experiment:
           WaferError: matplotlib is missing, or a file cannot be written.
         """
         paths = check_folder(folder, self.name)
-        paths[0].parent.mkdir(exist_ok=True)
+        make_folder(folder)
         with ExitStack() as files:
             page, picture, figures = (files.enter_context(atomic(path)) for path in paths)
             page.write_text(self.markdown(), encoding="utf-8")
@@ -188,11 +189,11 @@ def check_folder(folder: str | Path, name: str) -> tuple[Path, Path, Path]:
     """
     folder = Path(folder)
     paths = tuple(folder / f"{name}{suffix}" for suffix in (".md", ".png", ".json"))
-    if folder.is_dir():
+    if os.path.isdir(folder):
         for path in paths:
             check_output(path)
         check_plot(paths[1])
-    elif folder.exists():
+    elif os.path.exists(folder):
         raise WaferError(f"cannot write to {folder}: {folder.name} is a file; give a folder")
     else:
         check_output(folder)

@@ -22,17 +22,32 @@ def check_output(path: str | Path, *inputs: str | Path) -> Path:
         or one of the inputs.
     """
     path = Path(path)
-    if path.is_dir():
-        raise WaferError(f"cannot write {path}: it is a folder; give a file name")
-    if path.exists() and not path.is_file():
-        raise WaferError(f"cannot write {path}: it is a device or a pipe; give a file name")
-    if any(path.resolve() == Path(read).resolve() for read in inputs):
-        raise WaferError(f"cannot write {path}: it is the input; give another file name")
-    if not path.parent.is_dir():
-        raise WaferError(f"cannot write {path}: no folder {path.parent}; create it first")
-    if not os.access(path.parent, os.W_OK):
-        raise WaferError(f"cannot write {path}: no permission to write in {path.parent}")
+    try:
+        if path.is_dir():
+            raise WaferError(f"cannot write {path}: it is a folder; give a file name")
+        if path.exists() and not path.is_file():
+            raise WaferError(f"cannot write {path}: it is a device or a pipe; give a file name")
+        if any(path.resolve() == Path(read).resolve() for read in inputs):
+            raise WaferError(f"cannot write {path}: it is the input; give another file name")
+        if not path.parent.is_dir():
+            raise WaferError(f"cannot write {path}: no folder {path.parent}; create it first")
+        if not os.access(path.parent, os.W_OK):
+            raise WaferError(f"cannot write {path}: no permission to write in {path.parent}")
+    except OSError as error:  # such as a name that is too long
+        raise WaferError(f"cannot write {path}: {error.strerror}") from None
     return path
+
+
+def make_folder(path: str | Path) -> None:
+    """Make a folder, if it is not there.
+
+    Raises:
+      WaferError: The file system refuses.
+    """
+    try:
+        Path(path).mkdir(exist_ok=True)
+    except OSError as error:
+        raise WaferError(f"cannot write to {path}: {error.strerror}") from None
 
 
 @contextmanager
