@@ -140,6 +140,24 @@ def test_experts_on_regions(wafer):
     assert "choose no more regions than experts" in wafer(*options, "12x12").error
 
 
+def test_what_fits_has_the_experts_where_they_are_asked_for(wafer):
+    options = ("info", "qwen3-30b-a3b", "--dtype", "float16", "--expert-grid", "4x4", "--json")
+    record = wafer(*options).json
+    fits = {row["dtype"]: row["smallest_side"] for row in record["what_fits"]}
+    assert record["mesh"] == [fits["float16"]] * 2
+    whole = wafer(*options[:-3], "--json").json
+    fits_whole = {row["dtype"]: row["smallest_side"] for row in whole["what_fits"]}
+    assert fits["float16"] < fits_whole["float16"]
+
+
+def test_regions_of_alternating_layers_are_told_apart(wafer):
+    options = ("info", "gpt-oss-20b", "--dtype", "mxfp4", "--context", "4096", "--json")
+    named = lambda *more: [row["region"] for row in wafer(*options, *more).json["regions"][1:-1]]
+    assert named() == ["layers 0, 2, ..., 22", "layers 1, 3, ..., 23"]
+    shared = named("--layers-per-region", "5")
+    assert shared == ["layers 0 to 4, 10 to 14", "layers 5 to 9, 15 to 19", "layers 20 to 23"]
+
+
 def test_a_program_that_does_not_fit_as_a_whole(wafer, tiny):
     options = ("info", "smollm2", "--mesh", "24x24", "--context")
     assert "does not fit as a whole" in wafer(*options, "128").out

@@ -138,7 +138,7 @@ def _model(
     if any_mesh:
         hw = _smallest(config, hw, context, layout)
     placement = place(config, hw, context=context, **layout)
-    parameters, fits = num_parameters(config), what_fits(config, hw)
+    parameters, fits = num_parameters(config), what_fits(config, hw, layout["expert_grid"])
     frame = regions(placement)
     height, width = hw.mesh
     layers = placement.layers_per_region

@@ -65,10 +65,24 @@ def checked_config(out: Output, source: str) -> "tuple[str, DecoderConfig]":
     Raises:
       WaferError: Nothing there, unsupported, incomplete or damaged.
     """
-    if known := _published(source):
-        return known
+    if without_weights(source):
+        return config_of(out, source)
     checkpoint = load(out, source)
     return checkpoint.name, checkpoint.config
+
+
+def without_weights(source: str) -> bool:
+    """Whether a source is a configuration alone: a published model, or a folder of one file.
+
+    Raises:
+      WaferError: Nothing there.
+    """
+    from wafer_jax.models import hf_folder
+
+    if _published(source):
+        return True
+    folder = Path(source)
+    return os.path.isfile(folder / "config.json") and not hf_folder.has_weights(folder)
 
 
 def _published(source: str) -> "tuple[str, DecoderConfig] | None":

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from wafer_jax.cli.inputs import check_context, config_of, device
+from wafer_jax.cli.inputs import check_context, config_of, device, without_weights
 from wafer_jax.cli.options import Dtype, Json, Preset
 from wafer_jax.cli.output import Output
 
@@ -98,15 +98,13 @@ def tune(
 
 def _next(model: str, preset: str, tuning: "Tuning") -> list[str]:
     """The commands that show the choice on its regions, and with weights run it."""
-    from wafer_jax.models.model_configs import model_names
-
     best = tuning.best
     layout = ["--preset", preset, "--mesh", f"{best.side}x{best.side}", "--dtype", tuning.dtype]
     layout += ["--layers-per-region", str(best.layers_per_region)]
     if best.shape.expert_grid != (1, 1):
         layout += ["--expert-grid", "x".join(map(str, best.shape.expert_grid))]
     info = ["wafer-jax", "info", model, *layout, "--context", str(tuning.context)]
-    if model in model_names():
+    if without_weights(model):
         return [shlex.join(info)]
     generate = ["wafer-jax", "generate", model, *layout, "--k", str(best.k)]
     generate += ["--max-new-tokens", str(tuning.output), "--prompt"]

@@ -105,6 +105,16 @@ def read_weights(folder: Path, config: DecoderConfig) -> dict[str, np.ndarray]:
     return weights
 
 
+def has_weights(folder: Path) -> bool:
+    """Whether a folder has files of weights, readable or not, beside its configuration.
+
+    Args:
+        folder: a Hugging Face folder.
+    """
+    kinds = {".safetensors", ".bin", ".pt", ".pth"}
+    return (folder / _INDEX).exists() or any(path.suffix in kinds for path in folder.iterdir())
+
+
 def with_stored_head(folder: Path, config: DecoderConfig) -> DecoderConfig:
     """Let the tensors say whether the head is the embedding, in families whose files disagree.
 

@@ -315,10 +315,16 @@ def _advice(
 ) -> str:
     where = layers, layer.expert_grid, batch, layer.kv
     if side := smallest_side(layer.config, hw, dtype, context, prompt, *where):
-        return f"choose another mesh: the smallest square that fits is {side}x{side}"
+        (height, width), blocks = layer.mesh, math.lcm(*layer.mesh)
+        padded = f" (MeshGEMM pads sizes to blocks, lcm({height}, {width}) = {blocks:,} of them)"
+        why = padded if blocks > max(layer.config.hidden_size, *layer.mesh) else ""
+        return f"choose another mesh{why}: the smallest square that fits is {side}x{side}"
     if layers > 1:
         return f"choose fewer layers per region: no square region of {hw.name} is enough"
-    return f"use a smaller model or a larger machine: no square region of {hw.name} is enough"
+    return (
+        "use a smaller dtype, a smaller model or a larger machine: no square region of "
+        f"{hw.name} is enough"
+    )
 
 
 def _vocab_layout(

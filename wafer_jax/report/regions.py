@@ -52,29 +52,36 @@ def regions(placement: Placement) -> pd.DataFrame:
 
 
 def _name(members: list[Region]) -> str:
+    first, last = members[0].layers, members[-1].layers
     if len(members) == 1:
         return members[0].name
-    shared = any(len(member.layers) > 1 for member in members)
-    return f"layer{'s' * shared} {members[0].layers[0]} to {members[-1].layers[-1]}"
+    if sum(len(member.layers) for member in members) == last[-1] - first[0] + 1:
+        shared = any(len(member.layers) > 1 for member in members)
+        return f"layer{'s' * shared} {first[0]} to {last[-1]}"
+    each = [member.name.removeprefix("layers ").removeprefix("layer ") for member in members]
+    return "layers " + ", ".join(each if len(each) <= 3 else (*each[:2], "...", each[-1]))
 
 
-def what_fits(config: DecoderConfig, hw: HardwareSpec) -> pd.DataFrame:
+def what_fits(
+    config: DecoderConfig, hw: HardwareSpec, expert_grid: tuple[int, int] = (1, 1)
+) -> pd.DataFrame:
     """Smallest square regions for one layer, and the tokens that ``hw.mesh`` can hold, by dtype.
 
     Args:
       config: The model.
       hw: Machine; ``hw.mesh`` is the region of one layer.
+      expert_grid: Regions for experts within it, as for `place`.
 
     Returns:
       One row per dtype with the columns dtype, smallest_side (PEs; <NA> where no square of the
       device does), fits (whether ``hw.mesh`` holds a layer at all) and kv_capacity (tokens).
     """
-    rows = []
+    rows, layout = [], LayerLayout(config, hw.mesh, expert_grid)
     for dtype in STORAGES:
-        side = smallest_side(config, hw, dtype)
-        needed = largest_region_bytes(LayerLayout(config, hw.mesh), dtype, context=1, prompt=1)
+        side = smallest_side(config, hw, dtype, expert_grid=expert_grid)
+        needed = largest_region_bytes(layout, dtype, context=1, prompt=1)
         fits = needed.used_bytes <= hw.data_bytes
-        capacity = kv_capacity(LayerLayout(config, hw.mesh), hw, dtype) if fits else 0
+        capacity = kv_capacity(layout, hw, dtype) if fits else 0
         rows.append((dtype, side, fits, capacity))
     frame = pd.DataFrame(rows, columns=["dtype", "smallest_side", "fits", "kv_capacity"])
     return frame.astype({"smallest_side": "Int64"})
