@@ -135,6 +135,17 @@ def test_wafers_are_a_budget():
     few = autotune(LLAMA3_8B, hw, prompt=512, output=512, wafers=free.best.wafers - 1)
     assert few.best.wafers < free.best.wafers
     assert few.best.seconds >= free.best.seconds
+    one = autotune(LLAMA3_8B, hw, prompt=512, output=512, wafers=1)
+    smallest = next(line for line in one.explanation if "no region below" in line)
+    side = int(smallest.split("no region below ")[1].split("x")[0])
+    assert side < min(c.side for c in one.candidates if not c.refused)
+    fits = lambda side: place(
+        LLAMA3_8B, hw.replace(mesh=(side, side), reserved_bytes=14_480),
+        context=1024, prompt=512, dtype="float16",
+    )  # fmt: skip
+    assert fits(side).wafers > 1
+    with pytest.raises(WaferError):
+        fits(side - 1)
     with pytest.raises(WaferError, match=r"nothing that was tried fits .* wafers: \d+ of 1$"):
         autotune(model_config("qwen2-72b"), hw, wafers=1)
 
@@ -159,6 +170,11 @@ def test_the_explanation_says_what_bounds_it():
     assert "The best with another region is" in text
     assert "% more time" in text
     assert not any("\n" in sentence for sentence in tuning.explanation)
+    decode = autotune(model_config("llama3-8b"), hardware("wse2"), phase="decode", output=10)
+    assert (
+        f"for the output, decode of a token in {decode.best.decode.cycles:,} cycles ("
+        in (decode.explanation[0])
+    )
 
 
 def test_a_longer_context_takes_room_from_layers():

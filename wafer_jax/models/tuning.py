@@ -146,10 +146,11 @@ class Tuning:
             parts.append(f"prefill of {self.prompt:,} tokens in {best.prefill.cycles:,} cycles")
         if best.decode:
             speed = f"{best.decode.tokens_per_s:,.0f} tokens/s"
-            parts.append(f"decode of a token in {best.decode.cycles:,} ({speed})")
+            parts.append(f"decode of a token in {best.decode.cycles:,} cycles ({speed})")
+        what = {"prefill": "prompt", "decode": "output", "both": "request"}[self.phase]
         wafers = f"{best.wafers} wafer{'s' if best.wafers > 1 else ''}"
         return (
-            f"{best.name}: {best.pes:,} PEs on {wafers}, {_time(best.seconds)} for the request, "
+            f"{best.name}: {best.pes:,} PEs on {wafers}, {_time(best.seconds)} for the {what}, "
             f"{', '.join(parts)}."
         )
 
@@ -168,9 +169,14 @@ class Tuning:
 
     @property
     def _memory(self) -> str:
-        fits = [c.side for c in self.candidates if not c.refused]
-        small = [c for c in self.candidates if c.refused.startswith("SRAM") and c.side < min(fits)]
-        note = f"; no region below {min(fits)}x{min(fits)} holds a layer" if small else ""
+        too_small = [
+            c.side
+            for c in self.candidates
+            if c.layers_per_region == 1 and c.needed_bytes > self.hw.sram_bytes
+        ]
+        least = max(too_small, default=0) + 1
+        note = f"; no region below {least}x{least} holds a layer, its cache and the prompt"
+        note = note if too_small else ""
         return (
             f"A PE uses {self.best.needed_bytes:,} of {self.hw.sram_bytes:,} bytes, "
             f"{self.program_bytes:,} of them for the program{note}. {self._colors}"
