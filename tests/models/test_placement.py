@@ -7,6 +7,7 @@ from wafer_jax import hardware
 from wafer_jax.errors import WaferError
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.families import read_config
+from wafer_jax.models.mesh_costs import decode_costs
 from wafer_jax.models.mesh_layout import LayerLayout
 from wafer_jax.models.mesh_memory import layer_bytes
 from wafer_jax.models.placement import kv_capacity, place, smallest_side
@@ -133,6 +134,16 @@ def test_layers_that_share_a_region_share_its_buffers():
     assert [r.name for r in three.regions[:2]] == ["embedding", "layers 0 to 2"]
     assert [i for r in three.regions for i in r.layers] == list(range(32))
     assert three.wafers < one.wafers
+
+
+def test_more_sram_makes_the_head_narrower_and_slower():
+    """The figures of docs/models.md."""
+    decoded = {}
+    for sram in (49_152, 98_304):
+        hw = hardware("wse2", mesh=(704, 704)).replace(sram_bytes=sram)
+        placement = place(LLAMA3_8B, hw, context=2176, prompt=2048, dtype="float16")
+        decoded[placement.head.mesh[1]] = decode_costs(placement, 2112).cycles
+    assert decoded == {40: 321_447, 20: 336_608}
 
 
 def test_the_kv_cache_of_several_layers():

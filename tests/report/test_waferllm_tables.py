@@ -80,6 +80,11 @@ def test_statements(requests, prefill, decode):
     assert verdicts(requests, "WaferLLM is 6 to 20") == ["partly", "partly"]
 
 
+def test_one_row_is_no_span(decode):
+    ladder = next(s for s in decode.statements if s.claim.startswith("Tokens/s")).readings[2]
+    assert ladder.ours == "5 rows held out: -10.0 to +1.9 %; 1 row fitted: +0.2 %"
+
+
 def test_our_operators_pay_less_for_stages(decode):
     layers = decode.sections[-1].frame
     apart = layers["published_allreduces_cycles"] / layers["own_allreduces_cycles"]

@@ -62,9 +62,7 @@ def _errors(what: str, figures: pd.DataFrame, bar: float) -> Statement:
     readings = []
     for system in ("WaferLLM", "T10", "Ladder"):
         groups = {c: _known_errors(figures, system, c) for c in ("held out", "fitted")}
-        texts = [
-            f"{len(v)} rows {c}: {min(v):+.1f} to {max(v):+.1f} %" for c, v in groups.items() if v
-        ]
+        texts = [_span(name, percents) for name, percents in groups.items() if percents]
         percents = [p for group in groups.values() for p in group]
         if system == "WaferLLM":
             near = [abs(p) <= bar for p in percents]
@@ -144,6 +142,12 @@ def _rates(figures: pd.DataFrame, system: str, column: str = "") -> _Rates:
             where = "/".join(str(row[name]) for name in request)
             rates[str(row["model"]), where, str(row["size"])] = float(value)
     return rates
+
+
+def _span(name: str, percents: list[float]) -> str:
+    if len(percents) == 1:
+        return f"1 row {name}: {percents[0]:+.1f} %"
+    return f"{len(percents)} rows {name}: {min(percents):+.1f} to {max(percents):+.1f} %"
 
 
 def _known_errors(figures: pd.DataFrame, system: str, constants: str) -> list[float]:
