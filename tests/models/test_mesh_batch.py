@@ -94,6 +94,15 @@ def test_sequences_of_several_lengths_give_the_logits_of_transformers(name):
         assert_same_bits(leaves, bits(batch, slot))
 
 
+def test_eight_sequences_of_one_state_each():
+    """So many on PEs so many crashed XLA when a sum was written in another way."""
+    batch = MeshModel(tiny("qwen3.5"), HW.replace(mesh=(8, 8))).batch(8, context=CONTEXT)
+    for place in range(3):
+        logits = batch.decode(np.tile(IDS[:, place], 4))
+        for slot in range(8):
+            assert_close(logits[slot], golden_of(batch)[slot % 2][place])
+
+
 def test_together_as_one_by_one(model):
     batch, _ = filled(model)
     alone = {slot: model.prefill(IDS[SEQUENCE[slot]][:PROMPT], context=CONTEXT) for slot in (1, 3)}

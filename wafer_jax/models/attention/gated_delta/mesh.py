@@ -34,7 +34,14 @@ from wafer_jax.models.attention.gated_delta.dense import DeltaCache
 from wafer_jax.models.attention.gated_delta.layout import DeltaLayout
 from wafer_jax.models.mesh_heads import over_columns, sum_in_groups
 from wafer_jax.models.mesh_layout import LayerLayout, blocks
-from wafer_jax.models.mesh_products import Accumulate, matvec, project, sum_along
+from wafer_jax.models.mesh_products import (
+    Accumulate,
+    loop,
+    matvec,
+    multiply_add,
+    project,
+    sum_along,
+)
 from wafer_jax.models.mesh_relay import Values, pad, relay_to_columns, relay_to_hidden
 from wafer_jax.models.mesh_tiles import cut, side_by_side
 from wafer_jax.models.packed_tiles import matrix_tiles
@@ -129,7 +136,7 @@ def decode(
 
     state = jnp.exp(decay)[:, :, None, None] * state  # [m, r, dk, dvy, Y, X]
     summed = lambda t: over_columns(sum_in_groups(t, delta, k), delta)
-    reads = jnp.stack([jnp.sum(state * t[:, :, :, None], axis=2) for t in (key, q)])
+    reads = jnp.stack([_read(state, t) for t in (key, q)])
     of_key, of_query = summed(reads)  # [m, r, dvy, Y, X]
     agreement = summed(jnp.sum(q * key, axis=2))  # [m, 1, 1, X]
     spread = over_columns(delta.to_rows(value[..., 0, :]), delta)
@@ -143,6 +150,20 @@ def decode(
     out = out * scale * one["norm"][None, None] * jax.nn.silu(z).reshape(out.shape)
     out = project(out.reshape(-1, width).T, tiles["out"], layer, k, accumulate)
     return out, cache.put(state, tokens[1:], layer)
+
+
+def _read(state: jax.Array, vector: jax.Array) -> jax.Array:
+    """A PE's own part of the state [m, r, dk, dvy, Y, X] read by [m, 1, dk, 1, X], row by row.
+
+    Mapped over eight sequences, a sum of products over an axis of two made XLA's kernels for CPUs
+    crash (jaxlib 0.10.2).
+    """
+
+    def body(i: jax.Array, acc: jax.Array) -> jax.Array:
+        row = lax.dynamic_index_in_dim(state, i, 2, keepdims=False)
+        return multiply_add(acc, lax.dynamic_index_in_dim(vector, i, 2), row)
+
+    return loop(state.shape[2], body, jnp.zeros_like(state[:, :, 0]))
 
 
 def relay(tiles: Weights, layout: LayerLayout) -> Weights:
