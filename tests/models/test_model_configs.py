@@ -64,3 +64,6 @@ def test_an_unknown_model():
         WaferError, match="unknown model 'llama9'; known are codellama-34b, gpt-oss"
     ):
         model_config("llama9")
+    for name in (None, 8, ["llama3-8b"]):
+        with pytest.raises(WaferError, match="unknown model "):
+            model_config(name)  # pyright: ignore[reportArgumentType]

@@ -94,6 +94,11 @@ def test_hops_between_regions():
         ((37, 36), {"prompt": 4000}, r"pads sizes to blocks, lcm\(37, 36\) = 1,332 of them"),
         ((24, 24), {"context": 9000}, "KV capacity of a layer's region of 24x24 PEs: 2,664 tokens"),
         ((24, 24), {"context": 1000, "prompt": 1000}, "for a prompt of 1,000 tokens"),
+        ((24, 24), {"context": 0}, "context=0: choose at least 1"),
+        ((24, 24), {"context": 1.5}, r"context is 1\.5: give a whole number"),
+        ((24, 24), {"prompt": -1}, "prompt=-1: choose at least 1"),
+        ((24, 24), {"batch": True}, "batch is True: give a whole number"),
+        ((24, 24), {"batch": None}, "batch is None: give a whole number"),
         ((24, 24), {"dtype": "int8"}, "choose one of float32"),
     ],
 )  # fmt: skip
@@ -101,6 +106,12 @@ def test_what_does_not_fit_is_one_clear_line(mesh, options, message):
     with pytest.raises(WaferError, match=message) as error:
         place(SMOLLM2, wse2(*mesh), **options)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("config", ["llama3-8b", None, {"hidden_size": 64}])
+def test_a_name_is_no_configuration(config):
+    with pytest.raises(WaferError, match=r"give a DecoderConfig, such as .*model_config\("):
+        place(config, wse2(24, 24))
 
 
 def test_a_vocabulary_that_no_region_holds():

@@ -193,6 +193,9 @@ def test_a_longer_context_takes_room_from_layers():
         ({"phase": "train"}, "phase='train': choose one of prefill, decode, both"),
         ({"prompt": 0}, "prompt=0: choose a whole number, at least 1"),
         ({"output": 1.5}, "output=1.5: choose a whole number"),
+        ({"prompt": None}, "prompt=None: choose a whole number"),
+        ({"output": "1"}, "output='1': choose a whole number"),
+        ({"program_bytes": 1.5}, r"program_bytes is 1\.5: give a whole number"),
         ({"wafers": 0}, "wafers=0"),
         ({"context": 5}, r"context=5: 64 tokens of the prompt and 64 of the output need 128"),
         ({"context": 9999}, "a context of 2,048 tokens, not 9,999"),
@@ -202,6 +205,11 @@ def test_a_longer_context_takes_room_from_layers():
 def test_bad_arguments(options, message):
     with pytest.raises(WaferError, match=message):
         autotune(SMOLLM2, hardware("wse2"), **{"prompt": 64, "output": 64, **options})
+
+
+def test_a_name_is_no_configuration():
+    with pytest.raises(WaferError, match=r"config='llama3-8b': give a DecoderConfig"):
+        autotune("llama3-8b", hardware("wse2"))  # pyright: ignore[reportArgumentType]
 
 
 def test_a_model_too_large_for_any_region():

@@ -91,6 +91,9 @@ def test_folders_that_cannot_be_written(small, tmp_path):
 def test_unknown_names_and_keys():
     with pytest.raises(wj.WaferError, match="known are waferllm-figure-9, waferllm-figure-10"):
         wj.experiment("figure-9")
+    for name in (None, 9, ["waferllm-figure-9"]):
+        with pytest.raises(wj.WaferError, match="unknown experiment"):
+            wj.experiment(name)  # pyright: ignore[reportArgumentType]
     with pytest.raises(wj.WaferError, match="unknown or missing key"):
         settings("waferllm-figure-9", False, Reading)
 

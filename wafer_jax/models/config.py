@@ -9,6 +9,8 @@ from typing import Literal
 
 import numpy as np
 
+from wafer_jax.arguments import shown
+from wafer_jax.errors import WaferError
 from wafer_jax.models.activations import ClampedSwiGLU, SwiGLU
 
 
@@ -262,3 +264,16 @@ class DecoderConfig:
     def queries_per_kv(self) -> int:
         """Query heads that share one key/value head."""
         return self.num_heads // self.num_kv_heads
+
+
+def check_decoder(config: object) -> None:
+    """Refuse what is no configuration, such as the name of a model.
+
+    Raises:
+      WaferError: It is none.
+    """
+    if not isinstance(config, DecoderConfig):
+        raise WaferError(
+            f"config={shown(config)}: give a DecoderConfig, such as "
+            "wj.models.model_config('llama3-8b')"
+        )

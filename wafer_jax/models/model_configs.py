@@ -3,6 +3,7 @@
 from functools import cache
 from typing import Any
 
+from wafer_jax.arguments import shown
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import configs_dir
 from wafer_jax.models import families
@@ -40,8 +41,8 @@ def model_source(name: str) -> str:
 
 
 def _entry(name: str) -> dict[str, Any]:
-    if name not in _entries():
-        raise WaferError(f"unknown model {name[:80]!r}; known are {', '.join(_entries())}")
+    if not isinstance(name, str) or name not in _entries():
+        raise WaferError(f"unknown model {shown(name)}; known are {', '.join(_entries())}")
     return _entries()[name]
 
 

@@ -14,11 +14,11 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from wafer_jax.arguments import shown
+from wafer_jax.arguments import shown, whole
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.caches import check_policy, policy_of
-from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.config import DecoderConfig, check_decoder
 from wafer_jax.models.mesh_layout import LayerLayout, VocabLayout
 from wafer_jax.models.mesh_memory import (
     RegionBytes,
@@ -157,9 +157,13 @@ def place(
 
     Raises:
       WaferError: A region's tiles exceed its PEs' SRAM; the line names the region, the bytes and
-        the smallest square region that would do. Fewer layers per region than 1. A grid that a
-        layer's region or its experts cannot be cut into.
+        the smallest square region that would do. Fewer tokens, sequences or layers than 1. A grid
+        that a layer's region or its experts cannot be cut into.
     """
+    check_decoder(config)
+    for name, count in (("context", context), ("prompt", prompt), ("batch", batch)):
+        if whole(count, name) < 1:
+            raise WaferError(f"{name}={count}: choose at least 1")
     storage_of(dtype)
     if type(layers_per_region) is not int or not 1 <= layers_per_region <= config.num_layers:
         raise WaferError(

@@ -8,10 +8,10 @@ of the best class; last the K-tree's phases and the layers per region are varied
 import math
 from typing import get_args
 
-from wafer_jax.arguments import shown
+from wafer_jax.arguments import shown, whole
 from wafer_jax.errors import WaferError
 from wafer_jax.hardware import HardwareSpec
-from wafer_jax.models.config import DecoderConfig
+from wafer_jax.models.config import DecoderConfig, check_decoder
 from wafer_jax.models.program_image import image_bytes
 from wafer_jax.models.storage import storage_of
 from wafer_jax.models.tuning import Candidate, Shape, Tuning
@@ -63,11 +63,13 @@ def autotune(
     Raises:
       WaferError: Bad arguments, more tokens than the model was made for, or no region that fits.
     """
+    check_decoder(config)
+    _check_counts(phase, prompt, output, wafers)
     context = prompt + output if context is None else context
-    program_bytes = image_bytes(hw) if program_bytes is None else program_bytes
-    _check(config, phase, prompt, output, context, wafers)
+    _check_context(config, prompt, output, context)
     storage_of(dtype)
-    if not 0 <= program_bytes < hw.sram_bytes:
+    program_bytes = image_bytes(hw) if program_bytes is None else program_bytes
+    if not 0 <= whole(program_bytes, "program_bytes") < hw.sram_bytes:
         raise WaferError(
             f"program_bytes={shown(program_bytes)}: {hw.name} has {hw.sram_bytes:,} bytes per PE"
         )
@@ -100,14 +102,16 @@ def autotune(
     )
 
 
-def _check(
-    config: DecoderConfig, phase: str, prompt: int, output: int, context: int, wafers: int | None
-) -> None:
+def _check_counts(phase: str, prompt: int, output: int, wafers: int | None) -> None:
     if phase not in get_args(Phase):
         raise WaferError(f"phase={shown(phase)}: choose one of {', '.join(get_args(Phase))}")
-    for name, value in (("prompt", prompt), ("output", output), ("wafers", wafers)):
-        if value is not None and (type(value) is not int or value < 1):
+    most = 1 if wafers is None else wafers
+    for name, value in (("prompt", prompt), ("output", output), ("wafers", most)):
+        if type(value) is not int or value < 1:
             raise WaferError(f"{name}={shown(value)}: choose a whole number, at least 1")
+
+
+def _check_context(config: DecoderConfig, prompt: int, output: int, context: int) -> None:
     if type(context) is not int or context < prompt + output:
         raise WaferError(
             f"context={shown(context)}: {prompt:,} tokens of the prompt and {output:,} of the "

@@ -3,6 +3,7 @@
 from importlib import import_module
 from types import ModuleType
 
+from wafer_jax.arguments import shown
 from wafer_jax.errors import WaferError
 from wafer_jax.report.experiment import Experiment, Progress
 
@@ -35,8 +36,8 @@ def experiment(name: str, *, quick: bool = False, progress: Progress | None = No
       WaferError: An unknown name.
     """
     known = _known()
-    if name not in known:
-        raise WaferError(f"unknown experiment {name!r}; known are {', '.join(known)}")
+    if not isinstance(name, str) or name not in known:
+        raise WaferError(f"unknown experiment {shown(name)}; known are {', '.join(known)}")
     return known[name].experiment(quick, progress or (lambda _: None))
 
 
