@@ -17,10 +17,12 @@ INTRODUCTION = (
     "Nobody here has a wafer: every figure of ours comes from the emulator. Its level says how. "
     "Fabric: every wavelet and cycle was run. Bulk: values of the same algorithm on arrays. Cost: "
     "a closed form. Formula: the paper's own arithmetic, done again on published figures. "
-    "Roofline: what bandwidth or arithmetic of a GPU allow at most.",
+    "Roofline: the most that bandwidth or arithmetic of a GPU allows.",
     "An error is ours over the published figure, less one. A row misses if the size of its error "
     "exceeds its bar; rows without a bar inform. In the summary, median and worst are over the "
-    "sizes of all errors of a part, and yes, partly and no count what the papers state in words.",
+    "sizes of all errors of a part, rows count a figure of the emulator beside a published one, "
+    "with bar every row that has one, rooflines and the paper's own arithmetic, too; yes, partly "
+    "and no count what the papers state in words.",
 )
 _FAILED = "This part failed, and is missing here:"
 _MARKS = {"met": {True: "met", False: "misses", None: ""}}

@@ -22,7 +22,8 @@ Source = tuple[str, str, str, Fields]
 
 _VALIDATION_NOTE = """\
 Errors are sizes. Held out: points that no constant was calibrated with. In the summary, with bar \
-and missed count families here. docs/validation.md says what each compares; --all lists points."""
+and missed count families here; the worst is of the informational points, which have none. \
+docs/validation.md says what each compares; --all lists points."""
 
 
 def validated() -> Source:
