@@ -67,3 +67,8 @@ def test_more_gpus_are_not_explained_by_bandwidth(done):
     (energy,) = (s for s in done.statements if s.claim.startswith("It takes 45 to 70"))
     assert "(44.97 published)" in energy.readings[0].ours
     assert "(71.25 published)" in energy.readings[0].ours
+
+
+def test_every_figure_has_a_unit(done):
+    units = {row["unit"] for row in done.record()["figures"]}
+    assert units == {"ms", "ratio"}

@@ -120,3 +120,8 @@ def test_rows_of_the_table(done):
 def test_what_the_text_states(done):
     verdicts = [s.readings[0].verdict for s in done.statements]
     assert verdicts == ["partly", "partly", "yes", "yes", "yes", "partly"]
+
+
+def test_every_figure_has_a_unit(done):
+    units = {row["unit"] for row in done.record()["figures"]}
+    assert units == {"tokens", "ratio"}

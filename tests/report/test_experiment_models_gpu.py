@@ -54,3 +54,8 @@ def test_decode_gains_energy_and_prefill_does_not():
     claims = wj.experiment("waferllm-table-8").statements
     (energy,) = (s for s in claims if s.claim.startswith("Decode takes 2 to 2.5 times less"))
     assert [r.verdict for r in energy.readings] == ["partly", "partly"]
+
+
+def test_every_figure_has_a_unit(done):
+    units = {row["unit"] for row in done.record()["figures"]}
+    assert units == {"tokens/s", "ratio"}

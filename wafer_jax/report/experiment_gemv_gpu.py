@@ -88,7 +88,7 @@ def experiment(quick: bool, progress: Progress) -> Experiment:
             Section("Fabric and cost where both reach", fabric, _FABRIC_NOTE),
         ),
         statements=statements(times, energies),
-        figures=pd.concat([times, energies]),
+        figures=pd.concat([times, energies.assign(unit="ratio")]),
         draw=lambda figure: _draw(figure, energies),
         plot_inches=(8, 4.5),
     )  # fmt: skip

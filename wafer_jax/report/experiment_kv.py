@@ -75,7 +75,9 @@ def experiment(quick: bool, progress: Progress) -> Experiment:
             Section("The same on the fabric", fabric, _FABRIC_NOTE),
         ),
         statements=statements(capacities, fills, hw),
-        figures=capacities,
+        figures=capacities.assign(
+            unit=["ratio" if "/" in what else "tokens" for what in capacities["what"]]
+        ),
         draw=lambda figure: _draw(figure, capacities),
         plot_inches=(8, 4.5),
     )

@@ -78,7 +78,7 @@ def compare(table: Table, quick: bool, progress: Progress) -> Experiment:
             Section("Energy (level cost)", energies, _ENERGY_NOTE),
         ),
         statements=table.statements(speeds, energies),
-        figures=pd.concat([speeds, energies]),
+        figures=pd.concat([speeds.assign(unit="tokens/s"), energies.assign(unit="ratio")]),
         draw=lambda figure: _draw(figure, speeds, energies),
         plot_inches=(8, 4.5),
     )
