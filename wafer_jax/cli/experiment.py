@@ -18,7 +18,9 @@ def experiment(
         Path | None,
         typer.Option("--out", metavar="FOLDER", help="Write NAME.md, NAME.png and NAME.json too."),
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Run little on the fabric.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Run less on the fabric, to save time.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Do a published experiment again: tables, a plot, and what the paper states beside ours."""

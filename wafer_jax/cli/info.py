@@ -27,13 +27,15 @@ def info(
         typer.Option(
             "--mesh",
             metavar="YxX",
-            help="PEs of a region of layers; 24x24, or the smallest square that holds them.",
+            help="PEs of a region of layers; by default 24x24, or the smallest square that fits.",
         ),
     ] = None,
     preset: Preset = "wse2",
     context: Annotated[
         int | None,
-        typer.Option(min=1, help="Tokens of a model's KV caches; 128, or all that it can see."),
+        typer.Option(
+            min=1, help="Tokens of a model's KV caches; by default 128, or its context if less."
+        ),
     ] = None,
     dtype: Dtype = "float32",
     layers_per_region: LayersPerRegion = 1,

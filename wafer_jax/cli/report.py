@@ -15,7 +15,10 @@ def report(
         typer.Option("--out", metavar="FOLDER", help="Write report.html, .md and .json to it."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Run little on the fabric, leave the audit out.")
+        bool,
+        typer.Option(
+            "--quick", help="Run less on the fabric and leave the audit out, to save time."
+        ),
     ] = False,
     json: Json = False,
 ) -> None:

@@ -33,11 +33,13 @@ def tune(
         typer.Option(min=1, help="Tokens of the KV caches; prompt and output by default."),
     ] = None,
     phase: Annotated[
-        str, typer.Option(help="What counts: prefill, decode, or both: a whole request.")
+        str, typer.Option(help="What to make fast: prefill, decode, or both, a whole request.")
     ] = "both",
     preset: Preset = "wse2",
     dtype: Dtype = "float16",
-    wafers: Annotated[int | None, typer.Option(min=1, help="No more than so many.")] = None,
+    wafers: Annotated[
+        int | None, typer.Option(min=1, help="The most wafers that it may take.")
+    ] = None,
     resident_routes: Annotated[
         bool,
         typer.Option(
