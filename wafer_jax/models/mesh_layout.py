@@ -60,7 +60,7 @@ class LayerLayout:
     expert_grid: tuple[int, int] = (1, 1)
     kv: str = "shift"
 
-    @property
+    @cached_property
     def expert_region(self) -> "LayerLayout":
         """Layout of an expert on its region; rows and columns that are left over idle."""
         mesh = self.mesh[0] // self.expert_grid[0], self.mesh[1] // self.expert_grid[1]

@@ -70,6 +70,11 @@ def layer_bytes(
     )
 
 
+def layer_weights_bytes(layout: LayerLayout, dtype: str, place: int = 0) -> int:
+    """The weights of one decoder layer alone; arguments as for `layer_bytes`."""
+    return _layer_weights(layout, kinds_of(layout.config)[place], storage_of(dtype))
+
+
 def region_bytes(
     layout: LayerLayout,
     dtype: str,

@@ -24,6 +24,7 @@ from wafer_jax.models.mesh_memory import (
     RegionBytes,
     different_region_bytes,
     largest_region_bytes,
+    layer_weights_bytes,
     layers_of_regions,
     region_bytes,
     vocab_bytes,
@@ -256,18 +257,19 @@ def smallest_side(
       batch: Likewise.
       kv: Likewise.
     """
-    regions = lambda side, grid: different_region_bytes(
-        LayerLayout(config, (side, side), grid, kv),
-        dtype,
-        context,
-        prompt,
-        layers_per_region,
-        batch,
+    regions = lambda layout: different_region_bytes(
+        layout, dtype, context, prompt, layers_per_region, batch
     )
+
+    def fits(side: int) -> bool:
+        layout = LayerLayout(config, (side, side), expert_grid, kv)
+        if layer_weights_bytes(layout, dtype) > hw.data_bytes:  # spares most sides the buffers
+            return False
+        return all(_fits(region, hw) for region in regions(layout))
+
     # However they are cut, all PEs together hold what one would.
-    weights = max(region.weights_bytes for region in regions(1, (1, 1)))
+    weights = max(region.weights_bytes for region in regions(LayerLayout(config, (1, 1), kv=kv)))
     least = max(*expert_grid, math.isqrt(weights // hw.data_bytes))
-    fits = lambda side: all(_fits(region, hw) for region in regions(side, expert_grid))
     return next(filter(fits, range(least, min(hw.device_mesh) + 1)), None)
 
 
