@@ -208,6 +208,20 @@ def test_slices_of_the_state_follow_one_another():
     assert all(o.idle_cycles >= 0 for o in walks.values())
 
 
+def test_tokens_before_a_row_come_from_the_rows_above():
+    """Three of them: from three rows above at one token per row, from one at three."""
+    found = {}
+    for per_row in (1, 3):
+        costs = kind.prefill_costs(Meter(HW, "float32"), LAYOUT, per_row * 12)
+        (found[per_row],) = (o for o in costs if o.operator == "convolution")
+    one, three = (o.cycles - o.compute_cycles for o in found.values())
+    assert one - three == (3 - 1) * HW.hop_cycles
+    assert found[1].moved_bytes == found[3].moved_bytes > 0
+    alone = LayerLayout(BIG, (1, 24))
+    costs = kind.prefill_costs(Meter(HW.replace(mesh=(1, 24)), "float32"), alone, 3)
+    assert not any(o.moved_bytes for o in costs if o.operator == "convolution")
+
+
 def test_the_state_takes_the_same_memory_after_any_number_of_tokens():
     state, tail = 2 * 2 * 3, 3 * (2 * 2 + 2 * 3)
     for context, size in ((1, 4), (10_000, 2)):

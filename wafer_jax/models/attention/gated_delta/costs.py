@@ -71,7 +71,7 @@ def prefill_costs(meter: Meter, layout: LayerLayout, tokens: int) -> Iterator[Op
     yield meter.project("q, k, v, z", mesh, sizes(hidden, delta.channels_x + delta.values_x))
     gates = meter.matmul("", mesh, sizes(hidden, 2 * heads))
     yield in_sequence("gates", gates, wide.compute("", wide.vector(rows * heads, _GATES)))
-    yield _convolution(wide, delta, rows)
+    yield _convolution_across_rows(wide, delta, rows)
     yield _lengths(wide, delta, rows)
     yield _within_chunks(wide, delta, rows)
     yield _walk(wide, delta, tokens)
@@ -175,13 +175,19 @@ def _in_groups(
     return meter.allreduce(name, group, elements, "x", copies=delta.groups, compute=compute)
 
 
-def _convolution(meter: Meter, delta: DeltaLayout, rows: int) -> OperatorCost:
-    """Of so many tokens per row; in a prompt the tail comes from the rows above."""
-    kernel, channels = delta.delta.kernel, delta.channels_x
-    local = meter.compute("convolution", rows * meter.vector(channels, kernel + _SILU))
-    if rows == 1 or delta.mesh[0] == 1:
+def _convolution(meter: Meter, delta: DeltaLayout, tokens: int) -> OperatorCost:
+    """Of so many tokens, the ones before them being there."""
+    instructions = delta.delta.kernel + _SILU
+    return meter.compute("convolution", tokens * meter.vector(delta.channels_x, instructions))
+
+
+def _convolution_across_rows(meter: Meter, delta: DeltaLayout, rows: int) -> OperatorCost:
+    """Of a prompt, so many tokens per row; those before a row's come from the rows above."""
+    local, before = _convolution(meter, delta, rows), delta.delta.kernel - 1
+    if delta.mesh[0] == 1:
         return local
-    words, hops = block_words((kernel - 1) * channels, meter.dtype), tile_size(kernel - 1, rows)
+    words = block_words(before * delta.channels_x, meter.dtype)
+    hops = min(tile_size(before, rows), delta.mesh[0] - 1)
     moved = words * (delta.mesh[0] - 1) * delta.mesh[1]
     return in_sequence("convolution", meter.stream("", words, hops, moved), local)
 
