@@ -173,3 +173,9 @@ def test_only_the_modules_of_mtp_are_skipped(tmp_path):
     tensors["model.layers.5.input_layernorm.weight"] = np.ones(48, np.float32)
     with pytest.raises(WaferError, match=r"no place for: 'model.layers.5.input_layernorm.weight'"):
         checkpoints.load(write_folder(tmp_path, tensors, ATTRIBUTES))
+
+
+def test_a_layer_that_the_configuration_does_not_count_is_no_module_of_mtp(tmp_path):
+    attributes = {**ATTRIBUTES, "num_hidden_layers": 1, "attn_type_list": [1]}
+    with pytest.raises(WaferError, match=r"no place for: 'model.layers.1.input_layernorm.weight'"):
+        checkpoints.load(write_folder(tmp_path, published(tiny("minimax m2")), attributes))

@@ -6,7 +6,7 @@ tokens and do not change the logits.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from wafer_jax.models.config import DecoderConfig
@@ -19,6 +19,7 @@ from wafer_jax.models.config_reader import (
 )
 from wafer_jax.models.families.expert_counts import read_experts
 from wafer_jax.models.families.family import Arrays, Family, Found
+from wafer_jax.models.parameters import parameter_shapes
 from wafer_jax.models.quantized.stored import Parameter
 
 _LAYER = re.compile(r"model\.layers\.(\d+)\.")
@@ -69,13 +70,35 @@ def _check_attention(read: ConfigReader, num_layers: int) -> None:
 
 def _internal(found: Found, config: DecoderConfig) -> Iterator[tuple[str, Parameter]]:
     """Mixtral's names to those of all families, without the MTP modules."""
-    behind = range(config.num_layers, config.num_layers + _MTP_MODULES)
-    for name, parameter in found:
+    renamed = [(_internal_name(name), parameter) for name, parameter in found]
+    skipped = _mtp_modules((name for name, _ in renamed), config)
+    for name, parameter in renamed:
         layer = _LAYER.match(name)
-        if layer and int(layer[1]) in behind:
-            continue
-        name = name.replace(".block_sparse_moe.", ".mlp.")
-        yield _EXPERT.sub(lambda m: f".experts.{m[1]}.{_PROJECTIONS[m[2]]}.", name), parameter
+        if not (layer and int(layer[1]) in skipped):
+            yield name, parameter
+
+
+def _internal_name(name: str) -> str:
+    name = name.replace(".block_sparse_moe.", ".mlp.")
+    return _EXPERT.sub(lambda m: f".experts.{m[1]}.{_PROJECTIONS[m[2]]}.", name)
+
+
+def _mtp_modules(names: Iterable[str], config: DecoderConfig) -> set[int]:
+    """Layers behind the last one that hold more than a decoder layer does.
+
+    One that holds no more is a layer that ``num_hidden_layers`` does not count, and must not be
+    left out unnoticed.
+    """
+    of_layer = {name for name in parameter_shapes(config) if name.startswith("model.layers.0.")}
+    behind = range(config.num_layers, config.num_layers + _MTP_MODULES)
+    layers = ((_LAYER.match(name), name) for name in names)
+    return {
+        number
+        for layer, name in layers
+        if layer
+        and (number := int(layer[1])) in behind
+        and name.replace(layer[0], "model.layers.0.", 1) not in of_layer
+    }
 
 
 def _published(weights: Arrays) -> Arrays:
