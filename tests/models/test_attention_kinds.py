@@ -24,7 +24,6 @@ from wafer_jax.models.mesh_costs import decode_costs, prefill_costs
 from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.parameters import parameter_shapes
 from wafer_jax.models.placement import place
-from wafer_jax.report.regions import regions
 
 ONE = replace(read_config(FAMILIES["qwen3"]), num_layers=4)
 WEIGHTS = random_weights(ONE)
@@ -112,7 +111,7 @@ def test_kinds_that_differ_are_counted_by_place(monkeypatch):
     assert (kv["layer 1"], kv["layer 3"]) == (8, 8)
     assert kv["layer 0"] == kv["layer 2"] == one.frame["kv_bytes"][1] > 8
     assert two.kv_capacity == one.kv_capacity
-    assert regions(two)["count"].tolist() == [1, 2, 2]  # a row per kind
+    assert two.summary["count"].tolist() == [1, 2, 2]  # a row per kind
 
     a, b = decode_costs(one, 20), decode_costs(two, 20)
     assert b.cycles == a.cycles + 2 * 1001

@@ -4,6 +4,7 @@ import importlib.metadata
 import json
 import struct
 
+import huggingface_hub
 import numpy as np
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from models.tiny_llama import TINY, random_weights, safetensors_bytes, write_folder, write_gguf
 from wafer_jax.errors import WaferError
-from wafer_jax.models import checkpoints, hub
+from wafer_jax.models import checkpoints
 from wafer_jax.models.families import read_config
 
 SMALL = {
@@ -220,7 +221,7 @@ def test_hub_offline(monkeypatch):
     def unreachable(*_, **__):
         raise LocalEntryNotFoundError("no\nnetwork")
 
-    monkeypatch.setattr(hub, "snapshot_download", unreachable)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", unreachable)
     assert "not in the local cache and the hub cannot be reached" in refusal("org/name")
 
 
@@ -228,7 +229,7 @@ def test_hub_failure_is_one_line(monkeypatch):
     def broken(*_, **__):
         raise OSError("disk full\nwhile writing")
 
-    monkeypatch.setattr(hub, "snapshot_download", broken)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", broken)
     assert "org/name: the download failed (OSError: disk full)" in refusal("org/name")
 
 

@@ -3,6 +3,7 @@
 import json
 
 import gguf
+import huggingface_hub
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import tokenizers
 
 from models.tiny_llama import LLAMA3, TINY, random_weights, write_folder, write_gguf
 from wafer_jax.errors import WaferError
-from wafer_jax.models import checkpoints, hub
+from wafer_jax.models import checkpoints
 from wafer_jax.models.families import read_config
 from wafer_jax.models.parameters import parameter_shapes
 
@@ -157,7 +158,7 @@ def test_hub_id_is_fetched_into_a_folder(tmp_path, monkeypatch):
         asked.append((repo_id, allow_patterns))
         return str(folder)
 
-    monkeypatch.setattr(hub, "snapshot_download", download)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
     loaded = checkpoints.load("some-org/tiny-llama")
     assert_same(loaded.weights, weights)
     assert (loaded.name, loaded.source) == ("tiny-llama", "some-org/tiny-llama")

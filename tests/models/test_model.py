@@ -1,5 +1,8 @@
 """The front door: load a model, run it on a machine."""
 
+import subprocess
+import sys
+
 import pytest
 
 from models.tiny_llama import TINY, random_weights, write_folder
@@ -39,3 +42,9 @@ def test_what_it_needs_and_what_it_is(model):
     assert model.tokenizer is None
     with pytest.raises(WaferError, match="no tokenizer"):
         model.generate("text", HW)
+
+
+def test_importing_models_asks_for_no_progress_bars():
+    """In a notebook tqdm warns that it finds no widgets, and nothing is downloaded yet."""
+    code = "import sys, wafer_jax; wafer_jax.models.load; sys.exit('tqdm' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

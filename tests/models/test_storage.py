@@ -10,13 +10,13 @@ import pytest
 
 from models.test_placement import LLAMA3_8B, SMOLLM2, wse2
 from wafer_jax.errors import WaferError
+from wafer_jax.models.capacity import what_fits
 from wafer_jax.models.config import RopeConfig
 from wafer_jax.models.mesh_costs import decode_costs, prefill_costs
 from wafer_jax.models.mesh_layout import PAD, LayerLayout, VocabLayout, blocks
 from wafer_jax.models.mesh_memory import layer_bytes, vocab_bytes
 from wafer_jax.models.placement import place
 from wafer_jax.models.storage import STORAGES, Span, storage_of
-from wafer_jax.report.regions import what_fits
 
 PACKED = [name for name, storage in STORAGES.items() if storage.is_packed]
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wafer_jax.models.checkpoints import Checkpoint
     from wafer_jax.models.dense import DenseModel
     from wafer_jax.models.mesh_llama import MeshModel
-    from wafer_jax.report.parity import LogitDistance
+    from wafer_jax.models.parity import LogitDistance
 
 DEFAULT_PROMPT = "The capital of France is"
 RANDOM_TOKENS = 16
@@ -140,7 +140,7 @@ def _sums_in_float16(
     """Decode the same tokens with sums in float16: how far the logits are from float32 sums."""
     import numpy as np
 
-    from wafer_jax.report.parity import logit_distance
+    from wafer_jax.models.parity import logit_distance
 
     sequence, (_, *decoded) = mesh
     short, prompt = model.accumulating("float16"), len(case.tokens)
@@ -159,7 +159,7 @@ def _against_dense(
 ) -> dict[str, "pd.DataFrame"]:
     import numpy as np
 
-    from wafer_jax.report.parity import compare
+    from wafer_jax.models.parity import compare
 
     sequence, (prefill, *decode) = mesh
     prompt = len(case.tokens)
@@ -184,7 +184,7 @@ def _against_transformers(out: Output, case: _Case, dense: "DenseModel") -> "pd.
     import numpy as np
 
     from wafer_jax.cli import transformers_reference
-    from wafer_jax.report.parity import compare
+    from wafer_jax.models.parity import compare
 
     with out.progress("running transformers"):
         expected_logits, expected = transformers_reference.forward(case.reference, case.tokens)
@@ -205,7 +205,7 @@ def _stages(
 
 
 def _first_failure(comparisons: dict[str, "pd.DataFrame"]) -> dict[str, Any] | None:
-    from wafer_jax.report.parity import first_departure
+    from wafer_jax.models.parity import first_departure
 
     for name, frame in comparisons.items():
         if (row := first_departure(frame)) is not None:

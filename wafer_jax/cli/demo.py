@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wafer_jax.models.fabric_check import FabricCheck
     from wafer_jax.models.generation import Generation
     from wafer_jax.models.mesh_llama import MeshModel
-    from wafer_jax.report.parity import LogitDistance
+    from wafer_jax.models.parity import LogitDistance
 
 QUESTION = "Explain in one sentence what a computer chip is."
 FABRIC_TOKENS = 48
@@ -85,7 +85,7 @@ def investigate(
     from wafer_jax.cli import generation
     from wafer_jax.models.dense import DenseModel
     from wafer_jax.models.fabric_check import check_matmul, check_matvec
-    from wafer_jax.report.parity import logit_distance
+    from wafer_jax.models.parity import logit_distance
 
     result = generation.run(out, model, tokens, max_new_tokens)
     assert result.logits is not None
@@ -166,7 +166,6 @@ def write(out: Output, found: Findings, seed: int) -> None:
     """Print the JSON object."""
     from wafer_jax.report.operators import generation_record
     from wafer_jax.report.provenance import provenance
-    from wafer_jax.report.regions import regions
 
     placement = found.generation.placement
     out.finish(
@@ -175,7 +174,7 @@ def write(out: Output, found: Findings, seed: int) -> None:
         {
             **generation_record(found.generation),
             "distance_to_dense": asdict(found.distance),
-            "regions": regions(placement),
+            "regions": placement.summary,
             "fabric": fabric_table(found.fabric),
         },
     )

@@ -58,7 +58,6 @@ def generate(
     from wafer_jax.report.operators import generation_record
     from wafer_jax.report.plots import check_plot
     from wafer_jax.report.provenance import provenance
-    from wafer_jax.report.regions import regions
 
     out = Output(json)
     hw = machine(preset, mesh)
@@ -93,7 +92,7 @@ def generate(
             "expert_grid": grid,
             "k": k,
             **generation_record(result),
-            "regions": regions(result.placement),
+            "regions": result.placement.summary,
             "plot": None if plot is None else str(plot),
         },
     )

@@ -137,7 +137,6 @@ def show_cycles(out: Output, generation: "Generation") -> None:
 def show_memory(out: Output, generation: "Generation") -> None:
     """Print what one PE of every region holds."""
     from wafer_jax.report.frames import table
-    from wafer_jax.report.regions import regions
 
     placement = generation.placement
     kib = placement.hw.sram_bytes / 1024
@@ -148,7 +147,7 @@ def show_memory(out: Output, generation: "Generation") -> None:
         f"{placement.hw.device_mesh[0]}x{placement.hw.device_mesh[1]}. "
         "Reserved is for code and the vendor's runtime.",
         "",
-        table(regions(placement)),
+        table(placement.summary),
     )
 
 

@@ -126,12 +126,12 @@ def _model(
     context: int | None,
     layout: dict[str, Any],
 ) -> None:
+    from wafer_jax.models.capacity import what_fits
     from wafer_jax.models.parameters import num_parameters
     from wafer_jax.models.placement import place
     from wafer_jax.models.storage import storage_of
     from wafer_jax.report.frames import table
     from wafer_jax.report.provenance import provenance
-    from wafer_jax.report.regions import regions, what_fits
 
     storage_of(layout["dtype"])
     name, config = checked_config(out, source)
@@ -141,7 +141,7 @@ def _model(
         hw = _smallest(config, hw, context, layout)
     placement = place(config, hw, context=context, **layout)
     parameters, fits = num_parameters(config), what_fits(config, hw, layout["expert_grid"])
-    frame = regions(placement)
+    frame = placement.summary
     height, width = hw.mesh
     layers = placement.layers_per_region
     layers = "a layer" if layers == 1 else f"{layers} layers"

@@ -4,17 +4,46 @@ import importlib
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from wafer_jax.models.families import FAMILIES
 from wafer_jax.models.model_configs import model_config, model_names
 from wafer_jax.models.perplexity import perplexity
 
 if TYPE_CHECKING:
+    from wafer_jax.models.capacity import what_fits
+    from wafer_jax.models.checkpoints import load_config
+    from wafer_jax.models.mesh_costs import decode_costs, prefill_costs
     from wafer_jax.models.model import Model, load
+    from wafer_jax.models.parameters import num_parameters
     from wafer_jax.models.placement import place
     from wafer_jax.models.tuner import autotune
 
-__all__ = ["Model", "autotune", "load", "model_config", "model_names", "perplexity", "place"]
+__all__ = [
+    "FAMILIES",
+    "Model",
+    "autotune",
+    "decode_costs",
+    "load",
+    "load_config",
+    "model_config",
+    "model_names",
+    "num_parameters",
+    "perplexity",
+    "place",
+    "prefill_costs",
+    "what_fits",
+]
 
-_HOMES = {"Model": "model", "load": "model", "place": "placement", "autotune": "tuner"}
+_HOMES = {
+    "Model": "model",
+    "autotune": "tuner",
+    "decode_costs": "mesh_costs",
+    "load": "model",
+    "load_config": "checkpoints",
+    "num_parameters": "parameters",
+    "place": "placement",
+    "prefill_costs": "mesh_costs",
+    "what_fits": "capacity",
+}
 
 
 def __getattr__(name: str):

@@ -4,7 +4,6 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from huggingface_hub import snapshot_download
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -55,6 +54,9 @@ def fetch(repo_id: str, files: Sequence[str] = FILES) -> Path:
     Raises:
         WaferError: no such model, no access to it, or offline and not in the cache.
     """
+    # It asks notebooks for a widget when it is imported: only who downloads needs one.
+    from huggingface_hub import snapshot_download
+
     try:
         return Path(snapshot_download(repo_id, allow_patterns=list(files)))
     except GatedRepoError:

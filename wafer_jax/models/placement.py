@@ -12,6 +12,7 @@ what does not fit goes on the next wafer (pipeline parallelism, WaferLLM, arXiv 
 import math
 from bisect import bisect_left
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING
 
 from wafer_jax.arguments import shown, whole
@@ -123,6 +124,33 @@ class Placement:
             for r in self.regions
         ]
         return pd.DataFrame(rows)
+
+    @property
+    def summary(self) -> "pd.DataFrame":
+        """One row per kind of region: what one of its PEs holds, of how many bytes.
+
+        The columns are region (the first and the last), count, pes ("YxX" of one), weights_bytes,
+        kv_bytes, buffers_bytes, reserved_bytes (the part of the program that every program has),
+        used_bytes (the sum of the four), sram_bytes, used_percent, and program_bytes, an estimate
+        of the whole program, see `program_image`. Bytes are of one PE.
+        """
+        from wafer_jax.models.region_table import region_table  # brings pandas along
+
+        return region_table(self)
+
+    def __repr__(self) -> str:
+        height, width = self.hw.mesh
+        layers = f"{self.layers_per_region} layers" if self.layers_per_region > 1 else "a layer"
+        sequences = f"{self.batch} sequences of " if self.batch > 1 else ""
+        wafers = f"{self.wafers} wafer{'s' if self.wafers > 1 else ''}"
+        return (
+            f"Placement({self.config.num_layers} layers in {self.dtype}, {layers} on "
+            f"{height}x{width} PEs, KV caches of {sequences}{self.context:,} tokens: "
+            f"{self.num_pes:,} PEs on {wafers} of {self.hw.name})"
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self.summary.round(1).to_html(index=False)}"
 
 
 def place(

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from wafer_jax.report.parity import compare, first_departure
+from wafer_jax.models.parity import compare, first_departure
 
 
 def test_the_first_stage_that_departs_is_named():
