@@ -83,17 +83,32 @@ def test_fused_experts(tmp_path):
 
 
 @pytest.mark.parametrize("said", [False, True])
-def test_the_tensors_say_whether_the_head_is_the_embedding(tmp_path, said):
-    """Tied and untied files, each with an attribute that says so and with one that does not."""
+def test_a_stored_head_is_taken_whatever_the_attributes_say(tmp_path, said):
+    tensors = published("qwen3.5") | {"lm_head.weight": np.full((97, 48), 0.5, np.float32)}
     attributes = wrapped({**DENSE, "tie_word_embeddings": said})
-    tensors = published("qwen3.5")
-    tied = checkpoints.load(write_folder(tmp_path / "tied", tensors, attributes))
-    assert tied.config.tie_embeddings
-    assert "lm_head.weight" not in tied.weights
-    tensors["lm_head.weight"] = np.full((97, 48), 0.5, np.float32)
-    untied = checkpoints.load(write_folder(tmp_path / "untied", tensors, attributes))
+    untied = checkpoints.load(write_folder(tmp_path, tensors, attributes))
     assert not untied.config.tie_embeddings
     assert (untied.weights["lm_head.weight"] == 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ("inner", "outer"), [(True, False), (False, True), (True, None), (None, True)]
+)
+def test_without_a_stored_head_either_configuration_may_say_that_it_is_tied(tmp_path, inner, outer):
+    attributes = wrapped({**DENSE, "tie_word_embeddings": inner})
+    attributes["tie_word_embeddings"] = outer
+    tied = checkpoints.load(write_folder(tmp_path, published("qwen3.5"), attributes))
+    assert tied.config.tie_embeddings
+    assert "lm_head.weight" not in tied.weights
+
+
+@pytest.mark.parametrize(("inner", "outer"), [(False, False), (None, None)])
+def test_a_head_that_is_neither_stored_nor_tied_is_missing(tmp_path, inner, outer):
+    attributes = wrapped({**DENSE, "tie_word_embeddings": inner})
+    attributes["tie_word_embeddings"] = outer
+    folder = write_folder(tmp_path, published("qwen3.5"), attributes)
+    with pytest.raises(WaferError, match=r"1 tensor missing: 'lm_head.weight' \(if the head is"):
+        checkpoints.load(folder)
 
 
 @pytest.mark.parametrize(

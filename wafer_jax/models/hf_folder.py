@@ -116,7 +116,10 @@ def has_weights(folder: Path) -> bool:
 
 
 def with_stored_head(folder: Path, config: DecoderConfig) -> DecoderConfig:
-    """Let the tensors say whether the head is the embedding, in families whose files disagree.
+    """Take a head that is stored even if the configuration says that it is the embedding.
+
+    Only in families whose files disagree. A head that is neither stored nor said to be the
+    embedding stays missing.
 
     Args:
         folder: a Hugging Face folder.
@@ -130,7 +133,8 @@ def with_stored_head(folder: Path, config: DecoderConfig) -> DecoderConfig:
     """
     if not families.FAMILIES[config.family].head_as_stored:
         return config
-    return replace(config, tie_embeddings="lm_head.weight" not in _locate(folder))
+    tied = config.tie_embeddings and "lm_head.weight" not in _locate(folder)
+    return replace(config, tie_embeddings=tied)
 
 
 def packed_sources(folder: Path) -> dict[str, PackedSource]:

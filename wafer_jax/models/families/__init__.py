@@ -75,7 +75,8 @@ def _text_config(config: Mapping[str, Any], wrapper: Wrapper, where: str) -> Map
         read.problems.append(f"text_config must be one of model_type {wrapper.text.model_type!r}")
     read.finish(where)
     assert isinstance(text, Mapping)
-    return {"tie_word_embeddings": config.get("tie_word_embeddings"), **text}
+    tied = (level.get("tie_word_embeddings") for level in (text, config))
+    return {**text, "tie_word_embeddings": next(filter(None, tied), False)}  # either may say so
 
 
 def _kind(config: Mapping[str, Any], where: str) -> Family | Wrapper:

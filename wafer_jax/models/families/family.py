@@ -31,8 +31,8 @@ class Family:
             tensor holds several of them.
         published: the other way round, for arrays.
         must_equal: attributes that would change the logits, with the values that are implemented.
-        head_as_stored: whether the head is the embedding just where no checkpoint has it, whatever
-            ``tie_word_embeddings`` says.
+        head_as_stored: whether a head that a checkpoint has is taken even if
+            ``tie_word_embeddings`` says that it is the embedding.
     """
 
     model_type: str
