@@ -2,13 +2,16 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
 from models.tiny_llama import TINY, random_weights, write_folder
 from wafer_jax import hardware
+from wafer_jax.cli import check
 from wafer_jax.errors import WaferError
-from wafer_jax.models import Model, load
+from wafer_jax.models import Model, layer_check, load
+from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.families import read_config
 
 
@@ -42,6 +45,34 @@ def test_what_it_needs_and_what_it_is(model):
     assert model.tokenizer is None
     with pytest.raises(WaferError, match="no tokenizer"):
         model.generate("text", HW)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "q4_1"])
+def test_every_layer_against_the_dense_reference(model, dtype):
+    frame = model.check([5, 6, 7], HW, decode_tokens=2, dtype=dtype)
+    stages = ["embedding", "layer 0", "layer 1", "layer 2", "logits"]
+    assert frame["phase"].tolist() == ["prefill"] * 5 + ["decode"] * 5
+    assert frame["stage"].tolist() == 2 * stages
+    assert frame["passes"].all()
+    assert 0 < frame["relative"].max() < 1e-5
+
+
+def test_a_check_that_fails(model, monkeypatch):
+    """The reference has one weight of layer 1 changed: the layer before it passes."""
+    tensors = dict(model.checkpoint.weights)
+    name = "model.layers.1.mlp.up_proj.weight"
+    tensors[name] = tensors[name].copy()
+    tensors[name][3, 5] += 0.5
+    other = DenseModel.from_checkpoint(replace(model.checkpoint, weights=tensors))
+    monkeypatch.setitem(vars(model), "dense", other)
+    frame = model.check([5, 6, 7], HW, decode_tokens=2)
+    assert frame.query("phase == 'prefill'")["passes"].tolist() == [True, True, False, False, False]
+    with pytest.raises(WaferError, match="ask for at least 1"):
+        model.check([5, 6, 7], HW, decode_tokens=0)
+
+
+def test_the_bar_of_the_command_is_that_of_the_library():
+    assert check.TOLERANCE == layer_check.TOLERANCE
 
 
 def test_importing_models_asks_for_no_progress_bars():

@@ -11,18 +11,18 @@ from wafer_jax.cli.output import Output
 from wafer_jax.hardware import HardwareSpec
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
     from wafer_jax.models.checkpoints import Checkpoint
     from wafer_jax.models.dense import DenseModel
+    from wafer_jax.models.layer_check import GreedyRun
     from wafer_jax.models.mesh_llama import MeshModel
     from wafer_jax.models.parity import LogitDistance
 
 DEFAULT_PROMPT = "The capital of France is"
 RANDOM_TOKENS = 16
 TOLERANCE = 1e-4
-"""Float32 rounding through thirty layers stays below a third of this."""
+"""`layer_check.TOLERANCE`, known before models are imported."""
 
 
 @dataclass(frozen=True)
@@ -105,14 +105,20 @@ def check(
 
 
 def _compare(
-    out: Output, case: _Case, mesh: tuple[list[int], list[Any]], transformers: bool
+    out: Output, case: _Case, run: "GreedyRun", transformers: bool
 ) -> dict[str, "pd.DataFrame"]:
     from wafer_jax.cli import transformers_reference
     from wafer_jax.models.dense import DenseModel
+    from wafer_jax.models.layer_check import against_dense
 
     with out.progress("building the dense reference"):
         dense = DenseModel.from_checkpoint(case.reference)
-    comparisons = _against_dense(out, case, mesh, dense)
+    with out.progress("running the dense reference"):
+        against = against_dense(run, dense, case.tolerance)
+    comparisons = {
+        f"mesh {phase} against dense": frame.drop(columns="phase")
+        for phase, frame in against.groupby("phase", sort=False)
+    }
     if transformers and transformers_reference.is_installed():
         comparisons["dense against transformers"] = _against_transformers(out, case, dense)
     elif transformers:
@@ -120,70 +126,42 @@ def _compare(
     return comparisons
 
 
-def _on_mesh(out: Output, case: _Case, model: "MeshModel") -> tuple[list[int], list[Any]]:
-    """Prefill the prompt and decode what it leads to: all tokens, and the output of each call."""
-    import numpy as np
+def _on_mesh(out: Output, case: _Case, model: "MeshModel") -> "GreedyRun":
+    from wafer_jax.models.layer_check import run_greedily
 
     with out.progress("prefill on the mesh") as say:
-        sequence = list(case.tokens)
-        outputs = [model.prefill(sequence, context=len(sequence) + case.decode_tokens)]
-        for count in range(case.decode_tokens):
-            say(f"decode on the mesh, token {count + 1} of {case.decode_tokens}")
-            sequence.append(int(np.argmax(outputs[-1].logits)))
-            outputs.append(model.decode(sequence[-1], outputs[-1].cache))
-    return sequence, outputs
+        return run_greedily(
+            model,
+            case.tokens,
+            case.decode_tokens,
+            lambda what, done, total: say(f"{what} on the mesh, token {done} of {total}"),
+        )
 
 
 def _sums_in_float16(
-    out: Output, case: _Case, model: "MeshModel", mesh: tuple[list[int], list[Any]]
+    out: Output, case: _Case, model: "MeshModel", run: "GreedyRun"
 ) -> "LogitDistance":
     """Decode the same tokens with sums in float16: how far the logits are from float32 sums."""
     import numpy as np
 
     from wafer_jax.models.parity import logit_distance
 
-    sequence, (_, *decoded) = mesh
-    short, prompt = model.accumulating("float16"), len(case.tokens)
+    short = model.accumulating("float16")
     found = []
     with out.progress("prefill on the mesh") as say:
-        output = short.prefill(sequence[:prompt], context=len(sequence))
-        for count, token in enumerate(sequence[prompt:]):
+        output = short.prefill(run.ids[: run.prompt], context=len(run.ids))
+        for count, token in enumerate(run.ids[run.prompt :]):
             say(f"decode with sums in float16, token {count + 1} of {case.decode_tokens}")
             output = short.decode(token, output.cache)
             found.append(output.logits)
-    return logit_distance(np.stack(found), np.stack([step.logits for step in decoded]))
-
-
-def _against_dense(
-    out: Output, case: _Case, mesh: tuple[list[int], list[Any]], dense: "DenseModel"
-) -> dict[str, "pd.DataFrame"]:
-    import numpy as np
-
-    from wafer_jax.models.parity import compare
-
-    sequence, (prefill, *decode) = mesh
-    prompt = len(case.tokens)
-    with out.progress("running the dense reference"):
-        logits, hidden = dense.forward(sequence, hidden_states=True)
-    assert hidden is not None
-    logits, hidden = np.asarray(logits[0]), np.asarray(hidden[:, 0])
-    first = _stages(prefill.hidden_states, hidden[:, :prompt], prefill.logits, logits[prompt - 1])
-    later = _stages(
-        np.concatenate([step.hidden_states for step in decode], axis=1),
-        hidden[:, prompt:],
-        np.stack([step.logits for step in decode]),
-        logits[prompt:],
-    )
-    return {
-        "mesh prefill against dense": compare(first, case.tolerance),
-        "mesh decode against dense": compare(later, case.tolerance),
-    }
+    return logit_distance(np.stack(found), np.stack([step.logits for step in run.decoded]))
 
 
 def _against_transformers(out: Output, case: _Case, dense: "DenseModel") -> "pd.DataFrame":
     import numpy as np
 
     from wafer_jax.cli import transformers_reference
+    from wafer_jax.models.layer_check import stages
     from wafer_jax.models.parity import compare
 
     with out.progress("running transformers"):
@@ -191,17 +169,8 @@ def _against_transformers(out: Output, case: _Case, dense: "DenseModel") -> "pd.
         logits, hidden = dense.forward(case.tokens, hidden_states=True)
     assert hidden is not None
     hidden = np.asarray(hidden[:-1, 0])
-    return compare(
-        _stages(hidden, expected, np.asarray(logits[0]), expected_logits), case.tolerance
-    )
-
-
-def _stages(
-    found: "np.ndarray", expected: "np.ndarray", logits: "np.ndarray", expected_logits: "np.ndarray"
-) -> list[tuple[str, "np.ndarray", "np.ndarray"]]:
-    """Hidden states [stages, T, E] and logits [..., V] as named pairs."""
-    names = ["embedding", *(f"layer {i}" for i in range(len(found) - 1))]
-    return [*zip(names, found, expected, strict=True), ("logits", logits, expected_logits)]
+    pairs = stages(hidden, expected, np.asarray(logits[0]), expected_logits)
+    return compare(pairs, case.tolerance)
 
 
 def _first_failure(comparisons: dict[str, "pd.DataFrame"]) -> dict[str, Any] | None:

@@ -1,9 +1,10 @@
 """A loaded model, to be run on any machine: what notebooks start from."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models import checkpoints
@@ -11,10 +12,15 @@ from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.generation import Generation
+from wafer_jax.models.layer_check import TOLERANCE, against_dense, run_greedily
 from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.parameters import num_parameters
 from wafer_jax.models.placement import Placement, place
+from wafer_jax.models.precision import at_precision
 from wafer_jax.models.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def load(source: str | Path) -> "Model":
@@ -66,7 +72,20 @@ class Model:
         prompt: int = 1,
         **options: Any,
     ) -> Placement:
-        """Regions and bytes per PE; options are those of `placement.place`."""
+        """Place the model on a machine, see `wj.models.place`, which has the other options.
+
+        Args:
+          hw: Machine; ``hw.mesh`` is the region of one layer.
+          context: Tokens that the KV caches must hold.
+          prompt: Tokens of the longest prompt.
+          options: See `wj.models.place`.
+
+        Returns:
+          Regions and bytes per PE.
+
+        Raises:
+          WaferError: It does not fit.
+        """
         return place(self.config, hw, context=context, prompt=prompt, **options)
 
     def on(self, hw: HardwareSpec, **options: Any) -> MeshModel:
@@ -112,6 +131,44 @@ class Model:
         """
         model = self.on(hw, values=values, dtype=dtype, accumulate=accumulate)
         return model.generate(prompt, **options)
+
+    def check(
+        self,
+        prompt: str | Sequence[int],
+        hw: HardwareSpec,
+        *,
+        decode_tokens: int = 4,
+        tolerance: float = TOLERANCE,
+        dtype: str = "float32",
+        **options: Any,
+    ) -> "pd.DataFrame":
+        """Compare every layer on a machine with the dense reference, in prefill and in decode.
+
+        The reference has weights of the same precision. What is wrong in one layer shows there
+        first.
+
+        Args:
+          prompt: Text, or token ids.
+          hw: Machine; ``hw.mesh`` is the region of one layer.
+          decode_tokens: Tokens to decode greedily after the prompt, at least 1.
+          tolerance: Largest difference that passes, relative to a token's largest element.
+          dtype: What weights are stored in, see `MeshModel`.
+          options: See `MeshModel`.
+
+        Returns:
+          One row per phase ("prefill", "decode") and stage (the embedding, every layer, the
+          logits) with the columns phase, stage, difference and magnitude (of the token with the
+          largest relative difference), relative and passes. A NaN or infinity never passes.
+
+        Raises:
+          WaferError: No tokens to decode; as for `on`, `MeshModel.encode` and `MeshModel.prefill`.
+        """
+        mesh = self.on(hw, dtype=dtype, **options)
+        run = run_greedily(mesh, mesh.encode(prompt), decode_tokens)
+        if dtype == "float32":
+            return against_dense(run, self.dense, tolerance)
+        stored = replace(self.checkpoint, weights=at_precision(self.checkpoint, dtype))
+        return against_dense(run, DenseModel.from_checkpoint(stored), tolerance)
 
     def __repr__(self) -> str:
         return (

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+Stage = tuple[str, np.ndarray, np.ndarray]
+"""Name, values and reference values of what two implementations both have."""
 
-def compare(stages: Sequence[tuple[str, np.ndarray, np.ndarray]], tolerance: float) -> pd.DataFrame:
+
+def compare(stages: Sequence[Stage], tolerance: float) -> pd.DataFrame:
     """Measure how far each stage departs from its reference.
 
     The largest difference within a token is taken relative to the largest magnitude within the
