@@ -157,14 +157,10 @@ def plot(generation: "Generation", path: Path) -> None:
     Raises:
       WaferError: As for ``plot_operators``.
     """
-    from wafer_jax.report.operators import breakdown, whole_phase
+    from wafer_jax.models.pictures import whole_phase
     from wafer_jax.report.plots import plot_operators
 
     g, hw = generation, generation.placement.hw
-    panels = {
-        f"prefill of {g.prefill.tokens} tokens: {g.prefill.cycles:,} cycles": g.prefill,
-        f"decode of one token: {g.decode.cycles:,} cycles": g.decode,
-    }
     title = f"{g.name}, a layer on {hw.mesh[0]}x{hw.mesh[1]} PEs of {hw.name} (level: cost)"
-    frames = {name: whole_phase(breakdown(costs)) for name, costs in panels.items()}
+    frames = {costs.title: whole_phase(costs) for costs in (g.prefill, g.decode)}
     plot_operators(frames, path, title)

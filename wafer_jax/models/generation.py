@@ -104,6 +104,19 @@ class Generation:
             }
         )
 
+    def plot(self):
+        """Draw the cycles of every operator, a panel per phase, see `PhaseCosts.plot`.
+
+        Returns:
+          The matplotlib axes of both panels.
+
+        Raises:
+          WaferError: matplotlib is not installed.
+        """
+        from wafer_jax.models.pictures import plot_phases
+
+        return plot_phases((self.prefill, self.decode))
+
     def __repr__(self) -> str:
         height, width = self.placement.hw.mesh
         text = str(list(self.ids)) if self.text is None else repr(self.text)
@@ -115,6 +128,5 @@ class Generation:
 
     def _repr_html_(self) -> str:
         head = "<br>".join(escape(line) for line in repr(self).splitlines())
-        return (
-            f"<p>{head}</p>{self.rates.to_html(index=False)}{self.operators.to_html(index=False)}"
-        )
+        tables = (self.rates, self.operators.round(1))
+        return f"<p>{head}</p>{''.join(table.to_html(index=False) for table in tables)}"

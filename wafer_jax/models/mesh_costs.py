@@ -8,6 +8,7 @@ transfers, and one token is on its way at a time.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from html import escape
 from itertools import chain, pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
@@ -103,10 +104,15 @@ class PhaseCosts:
 
     @property
     def frame(self) -> "pd.DataFrame":
-        """One row per operator: part ("layer" or "model"), how often it runs, cycles of one run."""
+        """One row per operator.
+
+        The columns are operator, part ("layer" or "model"), times (how often it runs), cycles,
+        compute_cycles, communication_cycles, idle_cycles and moved_bytes of one run, and
+        share_percent, the part of the phase that all its runs take.
+        """
         import pandas as pd
 
-        layers = len(self._times)
+        layers, total = len(self._times), self.cycles
         parts = ["layer"] * layers + ["model"] * len(self.model)
         rows = [
             {
@@ -118,10 +124,43 @@ class PhaseCosts:
                 "communication_cycles": o.communication_cycles,
                 "idle_cycles": o.idle_cycles,
                 "moved_bytes": o.moved_bytes,
+                "share_percent": 100 * times * o.cycles / total,
             }
             for part, (times, o) in zip(parts, self.runs, strict=True)
         ]
         return pd.DataFrame(rows)
+
+    @property
+    def title(self) -> str:
+        """Such as "decode of a token that sees 2,048: 905,364 cycles"."""
+        sequences = f" of each of {self.batch} sequences" if self.batch > 1 else ""
+        what = {
+            "prefill": f"{self.tokens:,} token{'s' if self.tokens > 1 else ''}",
+            "decode": f"a token{sequences} that sees {self.tokens:,}",
+        }
+        return f"{self.phase} of {what[self.phase]}: {self.cycles:,} cycles"
+
+    def plot(self, ax=None):
+        """Draw a bar per operator, all its runs together, split into compute, communication, idle.
+
+        Args:
+          ax: Axes to draw on; new ones by default.
+
+        Returns:
+          The matplotlib axes.
+
+        Raises:
+          WaferError: matplotlib is not installed.
+        """
+        from wafer_jax.models.pictures import plot_phase
+
+        return plot_phase(self, ax)
+
+    def __repr__(self) -> str:
+        return f"PhaseCosts({self.title}, level {self.level}, {self.tokens_per_s:,.0f} tokens/s)"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape(repr(self))}</p>{self.frame.round(1).to_html(index=False)}"
 
 
 def decode_costs(placement: Placement, context: int | Sequence[int], k: int = 2) -> PhaseCosts:
@@ -136,6 +175,9 @@ def decode_costs(placement: Placement, context: int | Sequence[int], k: int = 2)
       placement: The model on its regions.
       context: Tokens that the new one sees, itself included; of several sequences one number each.
       k: Phases of the K-trees.
+
+    Returns:
+      Cycles per operator and tokens/s.
     """
     contexts = Counter(np.atleast_1d(np.asarray(context)).tolist())
     meter = replace(_meter(placement, k), batch=contexts.total())
@@ -167,6 +209,9 @@ def prefill_costs(placement: Placement, tokens: int, k: int = 2) -> PhaseCosts:
       placement: The model on its regions.
       tokens: Tokens of the prompt.
       k: Phases of the K-trees.
+
+    Returns:
+      Cycles per operator and tokens/s.
     """
     meter = _meter(placement, k)
     return _phase(

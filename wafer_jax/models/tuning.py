@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from html import escape
 from typing import TYPE_CHECKING, NamedTuple
 
 from wafer_jax.hardware import HardwareSpec
@@ -12,6 +13,9 @@ from wafer_jax.models.operator_cost import OperatorCost
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_SHOWN = 5
+"""Candidates that a notebook shows."""
 
 
 class Shape(NamedTuple):
@@ -135,8 +139,18 @@ class Tuning:
 
     @property
     def explanation(self) -> tuple[str, ...]:
-        """Sentences: the choice, what bounds it, and what the next ones lose."""
+        """Sentences: the choice, what bounds it, what the next ones lose; `print` shows them."""
         return (self._choice, *self._bounds, self._memory, *self._others)
+
+    def __repr__(self) -> str:
+        return f"Tuning({self._choice.rstrip('.')}, level {self.level})"
+
+    def __str__(self) -> str:
+        return "\n".join(self.explanation)
+
+    def _repr_html_(self) -> str:
+        sentences = "<br>".join(escape(sentence) for sentence in self.explanation)
+        return f"<p>{sentences}</p>{self.frame.head(_SHOWN).to_html(index=False)}"
 
     @property
     def _choice(self) -> str:

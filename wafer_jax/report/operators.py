@@ -6,28 +6,11 @@ import pandas as pd
 
 from wafer_jax.models.generation import Generation
 from wafer_jax.models.mesh_costs import PhaseCosts
-from wafer_jax.report.plots import SHARES
 
 
 def breakdown(costs: PhaseCosts) -> pd.DataFrame:
-    """List the operators of a phase.
-
-    Args:
-      costs: The phase.
-
-    Returns:
-      One row per operator with the columns operator, times (how often it runs: once per layer, or
-      once), cycles, compute_cycles, communication_cycles, idle_cycles and moved_bytes of one run,
-      and share_percent, the part of the phase that all its runs take.
-    """
-    frame = costs.frame.drop(columns="part")
-    return frame.assign(share_percent=100 * frame["cycles"] * frame["times"] / costs.cycles)
-
-
-def whole_phase(frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns of ``breakdown`` that ``plot_operators`` draws, for all runs together."""
-    shares = frame[list(SHARES)].mul(frame["times"], axis=0)
-    return pd.concat([frame["operator"], shares], axis=1)
+    """The operators of a phase as commands print them: `PhaseCosts.frame` without its parts."""
+    return costs.frame.drop(columns="part")
 
 
 def generation_record(generation: Generation) -> dict[str, Any]:

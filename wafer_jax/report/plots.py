@@ -2,14 +2,11 @@
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from wafer_jax.errors import WaferError
 from wafer_jax.report.files import atomic, check_output
 
-SHARES = {"compute_cycles": "#3b6fb6", "communication_cycles": "#e08a2e", "idle_cycles": "#c9c9c9"}
-"""Columns of a breakdown whose sum is its cycles, with the colour of each."""
 MARKERS = "osD^vP*X"
 """One per family of points."""
 
@@ -35,40 +32,23 @@ def plot_operators(breakdowns: dict[str, pd.DataFrame], path: str | Path, title:
     """Draw one panel per breakdown: a bar per operator, split into compute, communication, idle.
 
     Args:
-      breakdowns: Title of the panel to a frame with a column operator and those of ``SHARES``.
+      breakdowns: Title of the panel to a frame with operators and the parts of their cycles, as
+        `models.pictures.whole_phase` gives it.
       path: File to write; its suffix chooses the format. It appears whole or not at all.
       title: Line above the panels; should name the model, the machine and the level.
 
     Raises:
       WaferError: As for ``check_plot``.
     """
+    from wafer_jax.models.pictures import draw_panels  # brings the models along
+
     path = check_plot(path)
-    heights = [1 + len(frame) for frame in breakdowns.values()]
-    figure = new_figure((9, 1.2 + 0.23 * sum(heights)))
-    panels = figure.subplots(len(breakdowns), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, (name, frame) in zip(panels, breakdowns.items(), strict=True):
-        _bars(axes, frame)
-        axes.set_title(name, fontsize=10, loc="left")
-    panels[0].legend(loc="lower right", frameon=False, fontsize=9)
-    panels[-1].set_xlabel("cycles")
+    lines = sum(1 + len(frame) for frame in breakdowns.values())
+    figure = new_figure((9, 1.2 + 0.23 * lines))
+    draw_panels(figure, breakdowns)
     figure.suptitle(title, fontsize=11)
     with atomic(path) as temporary:
         figure.savefig(temporary, dpi=150)
-
-
-def _bars(axes, frame: pd.DataFrame) -> None:
-    left, place = np.zeros(len(frame)), np.arange(len(frame))
-    for column, color in SHARES.items():
-        width = frame[column].to_numpy(float)
-        label = column.removesuffix("_cycles")
-        axes.barh(place, width, left=left, color=color, label=label, height=0.75)
-        left = left + width
-    axes.set_yticks(place, frame["operator"], fontsize=9)
-    axes.invert_yaxis()
-    axes.margins(y=0.01)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.tick_params(axis="x", labelsize=9)
 
 
 def plot_validation(points: pd.DataFrame, path: str | Path) -> None:
