@@ -1,5 +1,9 @@
 """Executables are kept, but not without end."""
 
+import jax
+import jax.numpy as jnp
+import numpy as np
+
 import wafer_jax as wj
 from wafer_jax import compilation
 
@@ -21,3 +25,11 @@ def test_old_executables_are_let_go(monkeypatch):
     cycles(4)
     assert len(compilation._compiled) == 1
     assert cycles(3) == expected
+
+
+def test_the_compiler_adds_up_as_it_should():
+    """The installed jaxlib is none that loses terms of fused sums (jax-ml/jax issue 39103)."""
+    rows = jnp.arange(32_769, dtype=jnp.float32)
+    x = jnp.stack((rows, jnp.zeros_like(rows), jnp.zeros_like(rows)), axis=1)
+    squares = jax.jit(jax.vmap(lambda row: jnp.sum((jnp.eye(3) @ row) ** 2)))(x)
+    np.testing.assert_array_equal(squares, np.arange(32_769, dtype=np.float32) ** 2)
