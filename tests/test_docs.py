@@ -1,6 +1,8 @@
 """The documentation: links lead somewhere, nothing is left to fill in, and its code runs."""
 
+import inspect
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import matplotlib
@@ -8,10 +10,12 @@ import matplotlib.pyplot as plt
 import pytest
 import yaml
 
+import wafer_jax
 from wafer_jax.models import families
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
@@ -24,6 +28,26 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_nothing_is_left_to_fill_in(page):
     assert not re.findall(r"@[A-Z]+@|TODO|FIXME", page.read_text())
+
+
+@pytest.mark.parametrize("page", [*PAGES, *NOTEBOOKS], ids=lambda p: p.name)
+def test_public_names_exist(page):
+    for name in set(re.findall(r"\bwj((?:\.\w+)+)", page.read_text())):
+        attrgetter(name[1:])(wafer_jax)
+
+
+@pytest.mark.parametrize("package", [wafer_jax, wafer_jax.models, wafer_jax.runtime])
+def test_what_is_public_says_what_it_is(package):
+    public = {name: getattr(package, name) for name in package.__all__}
+    described = {
+        name: inspect.getdoc(value)
+        for name, value in public.items()
+        if inspect.ismodule(value) or callable(value)
+    }
+    assert len(described) > 1
+    # A dataclass without a docstring gets its signature for one.
+    bare = [name for name, text in described.items() if not text or text.startswith(f"{name}(")]
+    assert not bare
 
 
 @pytest.mark.parametrize(
