@@ -76,8 +76,8 @@ def _bars(axes, frame: "pd.DataFrame") -> None:
     axes.set_yticks(place, frame["operator"], fontsize=9)
     axes.invert_yaxis()
     axes.margins(y=0.01)
-    axes.use_sticky_edges = False  # an empty bar at the end of a full one takes the margin away
-    axes.set_xlim(left=0)
+    # Matplotlib leaves no margin where an empty bar ends the longest one.
+    axes.set_xlim(0, 1.05 * left.max())
     axes.spines[["top", "right"]].set_visible(False)
     axes.locator_params(axis="x", nbins=6)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
