@@ -229,14 +229,15 @@ def place(
 def _check_grid(config: DecoderConfig, mesh: tuple[int, int], grid: tuple[int, int]) -> None:
     if grid == (1, 1):
         return
-    experts = config.experts.count if config.experts else 1
     pair = isinstance(grid, tuple) and len(grid) == 2 and all(type(n) is int for n in grid)
     if not pair or min(grid) < 1 or grid[0] > mesh[0] or grid[1] > mesh[1]:
         raise WaferError(
             f"expert_grid={shown(grid)}: choose (rows, columns) of regions, at most one per PE of "
             f"a layer's {mesh[0]}x{mesh[1]}"
         )
-    if grid[0] * grid[1] > experts:
+    if config.experts is None:
+        raise WaferError(f"expert_grid={shown(grid)}: this model has no experts, leave it out")
+    if grid[0] * grid[1] > (experts := config.experts.count):
         raise WaferError(
             f"expert_grid={shown(grid)} has {grid[0] * grid[1]} regions, a layer has {experts} "
             f"expert{'s' if experts > 1 else ''}: choose no more regions than experts"

@@ -22,6 +22,7 @@ from wafer_jax.models.config_reader import (
 from wafer_jax.models.families.expert_counts import read_experts
 from wafer_jax.models.families.family import Family, Found, Wrapper
 from wafer_jax.models.fused_experts import split_experts
+from wafer_jax.models.quantized.stored import Parameter
 
 _KINDS = {"linear_attention": "gated_delta", "full_attention": "full"}
 _MAX_KERNEL = 64
@@ -100,7 +101,7 @@ def _internal(found: Found, config: DecoderConfig) -> Found:
     return _split(named, config)
 
 
-def _split(found: Found, config: DecoderConfig) -> Iterator:
+def _split(found: Found, config: DecoderConfig) -> Iterator[tuple[str, Parameter]]:
     if config.experts is None:
         yield from found
         return
