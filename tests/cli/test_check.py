@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from wafer_jax.models import mesh_llama
+from wafer_jax.models import mesh_model
 
 STAGES = ["embedding", "layer 0", "layer 1", "layer 2", "logits"]
 
@@ -35,7 +35,7 @@ def test_against_transformers(wafer, tiny):
 
 def test_the_first_layer_that_departs_is_named(wafer, tiny, monkeypatch):
     """One weight of layer 1 is wrong on the mesh: layer 0 passes, the blame falls on layer 1."""
-    true = mesh_llama.lay_out
+    true = mesh_model.lay_out
 
     def wrong(weights, *layouts):
         name = "model.layers.1.mlp.up_proj.weight"
@@ -43,7 +43,7 @@ def test_the_first_layer_that_departs_is_named(wafer, tiny, monkeypatch):
         changed[3, 5] += 0.5
         return true({**weights, name: changed}, *layouts)
 
-    monkeypatch.setattr(mesh_llama, "lay_out", wrong)
+    monkeypatch.setattr(mesh_model, "lay_out", wrong)
     arguments = ("check", tiny, "--mesh", "3x4", "--no-transformers", "--decode-tokens", "1")
     done = wafer(*arguments)
     assert done.code == 1

@@ -6,7 +6,7 @@ from wafer_jax.cli import demo
 from wafer_jax.cli.output import Output
 from wafer_jax.hardware import hardware
 from wafer_jax.models import checkpoints, fabric_check
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 
 
 def test_the_sections_of_a_demo(talking, capsys, monkeypatch):

@@ -21,7 +21,7 @@ from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.families import read_config
 from wafer_jax.models.mesh_cache import MeshCache
 from wafer_jax.models.mesh_costs import decode_costs, prefill_costs
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 from wafer_jax.models.parameters import parameter_shapes
 from wafer_jax.models.placement import place
 

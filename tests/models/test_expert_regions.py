@@ -21,8 +21,8 @@ from wafer_jax.models.families import read_config
 from wafer_jax.models.feed_forward import expert_regions, experts
 from wafer_jax.models.mesh_costs import decode_costs, prefill_costs
 from wafer_jax.models.mesh_layout import LayerLayout
-from wafer_jax.models.mesh_llama import MeshModel
 from wafer_jax.models.mesh_memory import layer_bytes
+from wafer_jax.models.mesh_model import MeshModel
 from wafer_jax.models.model_configs import model_config
 from wafer_jax.models.operator_cost import Meter
 from wafer_jax.models.placement import place, smallest_side

@@ -2,9 +2,9 @@
 
 import dataclasses
 
-from models.test_mesh_llama import roomy, tiny
+from models.test_mesh_model import roomy, tiny
 from wafer_jax.models.fabric_check import check_matmul, check_matvec
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 
 
 def test_values_and_cycles_are_equal():

@@ -11,7 +11,7 @@ from wafer_jax import hardware
 from wafer_jax.models import checkpoints
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.families import FAMILIES as READERS
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 from wafer_jax.models.parameters import parameter_shapes
 
 TOLERANCE = 1e-5

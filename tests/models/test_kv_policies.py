@@ -15,7 +15,7 @@ from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.families import read_config
 from wafer_jax.models.mesh_costs import decode_costs, prefill_costs
 from wafer_jax.models.mesh_layout import LayerLayout
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 from wafer_jax.models.placement import place
 
 HW = hardware("wse2", mesh=(2, 5)).replace(sram_bytes=1 << 20)

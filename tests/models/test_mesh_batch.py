@@ -10,7 +10,7 @@ from models.golden_families import IDS, PROMPT, golden, tiny
 from models.tiny_families import FAMILIES
 from wafer_jax import hardware
 from wafer_jax.errors import WaferError
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 
 HW = hardware("wse2", mesh=(2, 5)).replace(sram_bytes=1 << 20)
 CONTEXT = IDS.shape[1]

@@ -5,7 +5,7 @@ import pytest
 
 from wafer_jax import hardware
 from wafer_jax.models.fabric_check import check_matmul, check_matvec
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 
 PROMPTS = [
     "The capital of France is",

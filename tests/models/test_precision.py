@@ -17,7 +17,7 @@ from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.families import read_config
 from wafer_jax.models.mesh_layout import blocks
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 from wafer_jax.models.mesh_products import matvec
 from wafer_jax.models.mesh_tiles import cut_matrix
 from wafer_jax.models.packed_tiles import column_numbers, numbers, pack_tiles

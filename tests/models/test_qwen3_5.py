@@ -10,7 +10,7 @@ from wafer_jax import hardware
 from wafer_jax.errors import WaferError
 from wafer_jax.models import checkpoints, model_configs
 from wafer_jax.models.families import read_config
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 from wafer_jax.models.parameters import num_parameters
 
 DENSE, MOE = FAMILIES["qwen3.5"], FAMILIES["qwen3.5 moe"]

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from wafer_jax.models.checkpoints import Checkpoint
     from wafer_jax.models.dense import DenseModel
     from wafer_jax.models.layer_check import GreedyRun
-    from wafer_jax.models.mesh_llama import MeshModel
+    from wafer_jax.models.mesh_model import MeshModel
     from wafer_jax.models.parity import LogitDistance
 
 DEFAULT_PROMPT = "The capital of France is"
@@ -74,7 +74,7 @@ def check(
     departs by more than the tolerance. --accumulate float16 also reports how far the logits of
     decode are from these when sums are rounded as on the device.
     """
-    from wafer_jax.models.mesh_llama import MeshModel, check_accumulate
+    from wafer_jax.models.mesh_model import MeshModel, check_accumulate
     from wafer_jax.models.precision import at_precision, check_dtype
 
     out = Output(json)

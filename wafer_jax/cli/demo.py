@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wafer_jax.models.checkpoints import Checkpoint
     from wafer_jax.models.fabric_check import FabricCheck
     from wafer_jax.models.generation import Generation
-    from wafer_jax.models.mesh_llama import MeshModel
+    from wafer_jax.models.mesh_model import MeshModel
     from wafer_jax.models.parity import LogitDistance
 
 QUESTION = "Explain in one sentence what a computer chip is."
@@ -49,7 +49,7 @@ def demo(
     operator, the SRAM of every region, and two of the model's products on the fabric.
     """
     from wafer_jax.cli import generation
-    from wafer_jax.models.mesh_llama import MeshModel
+    from wafer_jax.models.mesh_model import MeshModel
     from wafer_jax.report.plots import check_plot
 
     began = time.perf_counter()

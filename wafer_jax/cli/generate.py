@@ -53,7 +53,7 @@ def generate(
     level.
     """
     from wafer_jax.cli import generation
-    from wafer_jax.models.mesh_llama import MeshModel, check_accumulate
+    from wafer_jax.models.mesh_model import MeshModel, check_accumulate
     from wafer_jax.models.precision import check_dtype
     from wafer_jax.report.operators import generation_record
     from wafer_jax.report.plots import check_plot

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from wafer_jax.models.checkpoints import Checkpoint
     from wafer_jax.models.generation import Generation
-    from wafer_jax.models.mesh_llama import MeshModel
+    from wafer_jax.models.mesh_model import MeshModel
 
 
 def run(

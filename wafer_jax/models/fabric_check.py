@@ -16,7 +16,7 @@ from wafer_jax.collectives import gemm, gemv
 from wafer_jax.execute import run
 from wafer_jax.hardware import HardwareSpec
 from wafer_jax.models.attention import kinds_of
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 from wafer_jax.models.mesh_prefill import relay
 from wafer_jax.models.packed_tiles import numbers
 from wafer_jax.program import Program

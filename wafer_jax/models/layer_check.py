@@ -9,7 +9,7 @@ import numpy as np
 from wafer_jax.arguments import whole
 from wafer_jax.errors import WaferError
 from wafer_jax.models.dense import DenseModel
-from wafer_jax.models.mesh_llama import MeshModel, Output, Progress
+from wafer_jax.models.mesh_model import MeshModel, Output, Progress
 from wafer_jax.models.parity import Stage, compare
 
 if TYPE_CHECKING:

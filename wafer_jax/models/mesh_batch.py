@@ -18,7 +18,7 @@ from wafer_jax.models.batch_generation import BatchGeneration
 from wafer_jax.models.mesh_cache import MeshCache
 
 if TYPE_CHECKING:
-    from wafer_jax.models.mesh_llama import MeshModel
+    from wafer_jax.models.mesh_model import MeshModel
 
 
 class Batch:

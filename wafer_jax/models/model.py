@@ -13,7 +13,7 @@ from wafer_jax.models.config import DecoderConfig
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.generation import Generation
 from wafer_jax.models.layer_check import TOLERANCE, against_dense, run_greedily
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 from wafer_jax.models.parameters import num_parameters
 from wafer_jax.models.placement import Placement, place
 from wafer_jax.models.precision import at_precision

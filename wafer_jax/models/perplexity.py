@@ -9,7 +9,7 @@ from wafer_jax.errors import WaferError
 
 if TYPE_CHECKING:
     from wafer_jax.models.dense import DenseModel
-    from wafer_jax.models.mesh_llama import MeshModel
+    from wafer_jax.models.mesh_model import MeshModel
 
 
 def perplexity(model: "MeshModel | DenseModel", ids: Sequence[int], prompt: int = 1) -> float:

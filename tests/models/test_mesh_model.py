@@ -13,7 +13,7 @@ from wafer_jax.models.checkpoints import Checkpoint
 from wafer_jax.models.config import RopeConfig, YarnScaling
 from wafer_jax.models.dense import DenseModel
 from wafer_jax.models.families import read_config
-from wafer_jax.models.mesh_llama import MeshModel
+from wafer_jax.models.mesh_model import MeshModel
 from wafer_jax.models.placement import place
 
 PROMPT, TOKENS = 9, 14
