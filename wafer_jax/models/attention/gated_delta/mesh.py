@@ -156,7 +156,7 @@ def _read(state: jax.Array, vector: jax.Array) -> jax.Array:
     """A PE's own part of the state [m, r, dk, dvy, Y, X] read by [m, 1, dk, 1, X], row by row.
 
     Mapped over eight sequences, a sum of products over an axis of two made XLA's kernels for CPUs
-    crash (jaxlib 0.10.2).
+    crash (jaxlib 0.10.2, which the requirements exclude).
     """
 
     def body(i: jax.Array, acc: jax.Array) -> jax.Array:
