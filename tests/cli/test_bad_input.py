@@ -2,12 +2,12 @@
 
 import json
 
+import huggingface_hub
 import numpy as np
 import pytest
 from huggingface_hub.errors import LocalEntryNotFoundError
 from models.tiny_llama import TINY, random_weights, safetensors_bytes, write_folder
 
-from wafer_jax.models import hub
 from wafer_jax.models.families import read_config
 
 NORM = "model.norm.weight"
@@ -84,7 +84,7 @@ def test_a_hub_id_offline(wafer, command, monkeypatch):
     def offline(*_, **__):
         raise LocalEntryNotFoundError("no network")
 
-    monkeypatch.setattr(hub, "snapshot_download", offline)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", offline)
     error = wafer(*command("someone/something")).error
     assert "someone/something: it is not in the local cache and the hub cannot be reached" in error
     assert "no such file or folder" in wafer(*command("./no/such/place")).error
