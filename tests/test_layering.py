@@ -11,7 +11,7 @@ import wafer_jax
 
 PACKAGE = Path(wafer_jax.__file__).parent
 LAYERS = [
-    ("errors", "arguments", "_version"),
+    ("errors", "arguments", "_quiet_xla", "_version"),
     ("hardware", "plmr"),
     (
         "events",

@@ -10,7 +10,7 @@ See docs/design.md for the concepts and docs/semantics.md for the machine.
 import importlib
 from typing import TYPE_CHECKING
 
-from wafer_jax import step
+from wafer_jax import _quiet_xla, step  # noqa: F401 (first: it counts before jax is imported)
 from wafer_jax._version import __version__
 from wafer_jax.builder import ProgramBuilder
 from wafer_jax.collectives import (
